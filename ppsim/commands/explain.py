@@ -58,7 +58,9 @@ def explain(
         typer.Argument(metavar="CONFIG.yaml", help="Config to compare with. [default: the run's own median times]"),
     ] = None,
     settings: options.Settings = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="Step to explain. [default: the median one]")] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Step to explain. [default: the median one]")
+    ] = None,
     ranges: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="F B", help="Regular expressions of the names of forwards' and backwards' ranges."),

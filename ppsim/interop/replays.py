@@ -270,7 +270,9 @@ def _schema() -> Any:
 
 def trace_of(document: Any, place: str) -> Trace:
     """Return the trace in a document of the harness; the errors of `read_trace` begin with `place`."""
-    check_schema(document, SCHEMA, place, f"{WHAT} of the replay harness or of a profiler")
+    check_schema(
+        document, SCHEMA, place, f"{WHAT} of the replay harness (a profiler's is a folder with one file per rank)"
+    )
     found = check_document(_schema(), document, place, WHAT)
     program = program_of(found.orders, found.schedule, place)
     if faults := _shape_faults(found.steps, program):
