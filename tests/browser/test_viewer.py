@@ -463,7 +463,7 @@ def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
     assert "1f1b" in text
     assert "zb-h1" in text
     assert page.until("return location.hash.includes('range=')")
-    panel, table = (page.find(one).rect for one in (".range", ".devices:not(.totals)"))
+    panel, table = (page.find(one).rect for one in (".range", ".devices"))
     assert panel["y"] + panel["height"] <= table["y"] + 1
     page.find(".range button").click()
     page.until("return location.hash.includes('t=')")
@@ -564,7 +564,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     assert not re.search("longer than simulated|straggler", page.run(legend))
     assert LIGHT.longer not in colours(page)  # both charts are equal
     page.find(CANVAS).send_keys(">")
-    assert page.text(".devices:not(.totals) summary") == "Devices, step 5"
+    assert page.text(".devices summary") == "Devices, step 5"
     page.until_true(lambda: "longer than simulatedstragglerstall(the longest in view)" in page.run(legend), "marks")
     page.until(FRAMES)
     assert colours(page)[LIGHT.longer] > 50  # bars in their boxes
@@ -668,7 +668,7 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     page.open(stacked + state)
-    page.find(".devices:not(.totals) summary").click()
+    page.find(".devices summary").click()
     faults = page.serious_faults()
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert faults == []
@@ -677,18 +677,16 @@ def test_axe_finds_no_serious_fault(page, stacked, scheme, state):
 def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, sized):
     sized(1440, 700)
     page.open(stacked)
-    page.find(".devices:not(.totals) summary").click()
+    page.find(".devices summary").click()
     page.until(FRAMES)
     tall = page.run(f"return document.querySelector('{CANVAS}').clientHeight")
     assert tall >= 20 + 40 + 2 * (22 + 8 + 4 * 24 + 56)  # rows of 24 pixels
     bottom, high = page.run(
-        "const end = document.querySelector('.devices:not(.totals)').getBoundingClientRect().bottom;"
+        "const end = document.querySelector('.devices').getBoundingClientRect().bottom;"
         "return [end, document.documentElement.scrollHeight]"
     )
     assert 700 < bottom <= high + 1
-    heads = page.run(
-        "return [...document.querySelectorAll('.devices:not(.totals) caption')].map((one) => one.textContent)"
-    )
+    heads = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
     assert heads == ["1f1b, times in s", "zb-h1, times in s"]
 
 
@@ -699,7 +697,7 @@ def test_the_table_opens_before_the_browser_reports_a_size(page, timeline, tmp_p
     added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", late)
     page.open(path.as_uri())
     page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-    assert page.run("return document.querySelectorAll('.devices:not(.totals) tbody tr').length") == 4
+    assert page.run("return document.querySelectorAll('.devices tbody tr').length") == 4
 
 
 def test_names_of_devices_are_apart_and_every_text_of_the_keys_has_its_space(page, many, tmp_path, sized):
@@ -752,9 +750,7 @@ def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page,
     page.open(path.as_uri())
     spans = filling.run.fills
     left = 1 - (spans.end - spans.start).sum() / (4 * timeline.makespan) / timeline.bubble_fraction
-    idle = page.run(
-        "return [...document.querySelectorAll('.devices:not(.totals) tbody tr')].map((row) => row.cells[5].textContent)"
-    )
+    idle = page.run("return [...document.querySelectorAll('.devices tbody tr')].map((row) => row.cells[5].textContent)")
     mean = sum(float(text.split()[0]) for text in idle) / 4
     assert mean == pytest.approx(100 * left * timeline.bubble_fraction, abs=0.1)
     wide = page.find(CANVAS).size["width"]

@@ -70,10 +70,9 @@ function adviceOn(index, good, offered) {
   }
   const key = searchKey(index), search = searches.get(key), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
-  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearch(key)]] };
-  const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1;
-  if (at >= 0) return { text: `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}, ${memory(found.peak)}` };
-  if (found) return { text: `a search found ${step}, ${memory(found.peak)}`, acts: [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
+  if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([key])]] };
+  const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1, is_shown = at >= 0;
+  if (found) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
   if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
@@ -130,12 +129,6 @@ async function searchFor(index, slices) {   // each slice is a longer search; it
   if (searches.get(one) === search) viewer.mark(marks());
 }
 
-function stopSearches() {   // after a change: those of what is no longer on the page
-  const now = all().map(searchKey);
-  for (const [key, { controller }] of searches) if (controller && !now.includes(key)) stopSearch(key);
-}
-function stopSearch(key) {
-  const { controller, best } = searches.get(key);
-  controller.abort();
-  if (!best) searches.delete(key);
+function stopSearches(keys = [...searches.keys()].filter((key) => !all().some((index) => searchKey(index) === key))) {   // after a change those of what is no longer on the page; what they found stays
+  for (const key of keys) { searches.get(key).controller?.abort(); if (!searches.get(key).best) searches.delete(key); }
 }

@@ -59,13 +59,11 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
   for (const index of all()) {
     const text = textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
-    if (runs[index]) runs[index].said = typed.length > 0;
     if (!text || typed.length) continue;
     const named = inputs.filter(({ name }) => name === key), quoted = named.filter(({ value }) => value && (value.length > 3 ? text : text.split(";")[0].split(/[\s:,='"]+/)).includes(value));
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
-    runs[index].said = found.length > 0;
     if (found.length) told.set(found[0], shared ? text : `${nameOf(index)}: ${text}`);
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
@@ -97,7 +95,7 @@ function noteOf(index) {   // what is wrong, a button that sets it right, and wh
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  return make("div", { className: run.said && run.good ? "note said" : "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
+  return make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
     run.good ? make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }) : "", make("span", {}, ...missingConfig(), ...right, undo, drop));
 }
 

@@ -27,7 +27,7 @@ function build(root) {
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
-    totals: make("details", { className: "devices totals" }, make("summary")),
+    totals: make("details", { className: "totals" }, make("summary")),
     keys: make("dialog", { className: "keys", label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
@@ -55,7 +55,7 @@ function build(root) {
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
   parts.table.addEventListener("toggle", fillTable);
-  parts.hold = ({ currentTarget: { parentElement: own } }) => { if (![...document.querySelectorAll(".devices")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows
+  parts.hold = ({ currentTarget: { parentElement: own } }) => { if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows
 }
 
 function flip(names, name) { if (!names.delete(name)) names.add(name); }

@@ -24,7 +24,7 @@ const shown = () => Math.min(charts.length, 4);   // schedules that share the he
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
 function needed() {   // pixels of the pane before the page scrolls: legible rows, if the window has them without the tables
   const rows = [...charts].slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
-  const others = [...document.querySelectorAll(".devices:not(.totals) > summary"), parts.range, parts.status].reduce((sum, one) => sum + one.offsetHeight + 4, 0);
+  const others = [...document.querySelectorAll(".devices > summary"), parts.range, parts.status].reduce((sum, one) => sum + one.offsetHeight + 4, 0);
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }
 

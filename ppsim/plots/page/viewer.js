@@ -10,7 +10,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   options.arrange?.(parts);
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
-  if (options.fragment) for (const one of document.querySelectorAll(".devices > summary")) one.addEventListener("click", parts.hold);
+  if (options.fragment) for (const one of document.querySelectorAll("details > summary")) one.addEventListener("click", parts.hold);
   if (options.steps) extra.dress();
   listen();
   return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * finish(), to * finish()) };
