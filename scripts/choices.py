@@ -345,7 +345,8 @@ def _choose(_: str, config: Config) -> dict[str, Any]:
         del data["schedule"]
     else:
         del data["schedule"]["name"]
-    found = ppsim.choose(data, framework="Megatron-LM", executor=InProcess())
+    runner = None if config.model and config.model.parallel_block else "Megatron-LM"  # which rejects such blocks
+    found = ppsim.choose(data, framework=runner, executor=InProcess())
     return {"choose": [*choice_lines(found)][:2]}
 
 

@@ -26,7 +26,6 @@ from ppsim.analysis import (
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.launch import FRAMEWORKS
 from ppsim.studies import Candidate
-from ppsim.studies.expansion import Expansion
 from ppsim.studies.points import placed, rank
 from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
 
@@ -511,8 +510,26 @@ def test_groups_of_a_config_without_copies_are_those_of_every_layout(fixed):
     space = search_space({**MOE, "layout": fixed})
     layouts = [*space.layouts()]
     assert {layout["layout.tensor"] for layout in layouts} == {1, 2, 4}
-    legal = [costs.layout for layout in layouts if (costs := Expansion(space, np.inf).costs(layout)) is not None]
+    legal = [costs.layout for layout in layouts if (costs := space.costs(layout)) is not None]
     assert {(layout.expert, layout.expert_gpus % layout.expert) for layout in legal} == {(fixed["expert"], 0)}
+
+
+MTP = {**MOE, "model": {**MOE["model"], "prediction_layers": 1}}
+HYBRID = {**SMALL, "model": {**SMALL["model"], "pattern": "*-" * 6}}
+
+
+@pytest.mark.parametrize(
+    ("config", "framework", "reason"), [(MTP, "PyTorch", "no prediction modules"), (HYBRID, "Primus", "hybrid models")]
+)
+def test_a_framework_that_launches_no_layout_of_a_model_is_an_error_with_the_reason(config, framework, reason):
+    with pytest.raises(ppsim.ConfigError, match=reason):
+        ppsim.choose(config, framework=framework)
+    assert framework not in search_space(config).launched
+
+
+def test_a_framework_that_launches_other_layouts_than_the_placeholder_has_its_rule():
+    config = {**SMALL, "layout": {"context": 2}}  # torchtitan needs weights sharded beside it, which is free
+    assert search_space(config, framework="PyTorch").launched == ("PyTorch",)
 
 
 def test_experts_are_not_sharded_where_one_gpu_alone_holds_each_and_the_framework_adds_them_up_wrongly():

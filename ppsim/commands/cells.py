@@ -12,10 +12,8 @@ from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config
-from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, READ_LAYOUT_STRINGS, frameworks_running
-from ppsim.launch import own_flags, own_framework
-from ppsim.launch.megatron_script import prediction_faults
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, frameworks_running
+from ppsim.launch import launch_faults, own_flags, own_framework
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -29,14 +27,14 @@ DIGITS = 3
 def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:
     """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `.
 
-    `changes` of the config say which stages have prediction modules and losses, and where an encoder runs.
+    With `changes` of the config, only those that launch it with these; they say where an encoder runs, too.
     """
     model = config.model
     running = frameworks_running(schedule, model is not None and model.experts > 0)
-    if model is not None and model.prediction_layers:
-        changed = config.changed(changes or {}).backbone
-        if isinstance(changed.costs, DerivedCosts) and any(prediction_faults(changed.costs, changed.build())):
-            running = [name for name in running if name not in READ_LAYOUT_STRINGS]
+    if changes is not None and model is not None and not config.has_encoder:
+        changed = config.changed(changes)
+        lists, microbatches = changed.build(), changed.schedule["microbatches"]
+        running = [name for name in running if not launch_faults(changed.costs, lists, microbatches, (name,))]
     if config.has_encoder and encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) != "first":
         running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"

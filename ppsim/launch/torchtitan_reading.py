@@ -288,7 +288,7 @@ def _read_schedule(
         schedule["name"] = "1f1b"
         return
     counts = _read_partition(flags, model["num_layers"], devices, name in SINGLE)
-    if counts != even(model["num_layers"], len(counts)):
+    if 0 in counts or counts != even(model["num_layers"], len(counts)):
         layout["partition"] = counts
     if lists:
         schedule.clear()

@@ -23,7 +23,7 @@ from ppsim.frameworks import SCHEDULES_OF_LAUNCH, searched_layouts
 from ppsim.launch import launch_faults, own_flags, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
-from ppsim.studies.free_keys import launching, schedules_run_by
+from ppsim.studies.free_keys import faults_by_runner, schedules_run_by
 from ppsim.studies.points import NOISE, POINT_MEASURES, Candidate, fits_within, peak_of
 from ppsim.studies.reasons import removed_cause, seconds_by_cause
 from ppsim.studies.towers import SCHEDULES_WITH_ENCODER, EncoderKey, encoder_size
@@ -175,11 +175,13 @@ def advise(
     run = config.simulate()
     now = _candidate(run, headroom, {})
     needs = {} if research else searched.needs
-    launched = launching(config.costs, (framework,) if framework else launched, needs)
+    faults = faults_by_runner([config.costs], (framework,) if framework else launched, needs)
+    launched = tuple(name for name, reasons in faults.items() if not reasons)
+    checks_all = not launch_faults(config.costs, run.schedule, run.schedule.microbatches, launched)
     changes = single_changes(config, run, {name: needs.get(name, {}) for name in names}, headroom)
     work = functools.partial(
         _simulated, config=config, headroom=headroom, before=now, causes_before=seconds_by_cause(run),
-        launched=launched,
+        launched=launched, checks_all=checks_all,
     )  # fmt: skip
     with open_resources(1, executor, workers, None) as (runner, _):
         results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
@@ -192,14 +194,17 @@ def advise(
 
 def _simulated(
     change: Change, config: Config, headroom: float, before: Candidate, causes_before: Mapping[str, float],
-    launched: tuple[str, ...],
+    launched: tuple[str, ...], checks_all: bool,
 ) -> Candidate:  # fmt: skip
-    """Simulate one change; return a candidate, refused or with its measures."""
+    """Simulate one change; return a candidate, refused or with its measures.
+
+    `checks_all` also refuses changes of the layout that none of `launched` launches, not only those of the schedule.
+    """
     empty = Candidate(change.keys, None, what=change.what, idea=change.idea, kind=change.kind, before=before.measures)
     try:
         changed = replace(config.changed(change.keys), engine=config.engine)
-        run, sizes = changed.simulate(), (changed.schedule["microbatches"], launched)
-        if "schedule.name" in change.keys and (faults := launch_faults(changed.costs, run.schedule, *sizes)):
+        run, runners = changed.simulate(), launched if checks_all or "schedule.name" in change.keys else ()
+        if faults := launch_faults(changed.costs, run.schedule, run.schedule.microbatches, runners):
             raise ConfigError("; ".join(faults))
         now = _candidate(run, headroom, change.keys)
         found = replace(empty, measures=now.measures, layout_string=now.layout_string, fits=now.fits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
 from ppsim.costs.derive import DerivedCosts
-from ppsim.launch import launch_faults
 from ppsim.studies.expansion import Expansion, devices_of, is_expansion
 from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
@@ -25,7 +24,6 @@ from ppsim.studies.points import (
     front_of,
     idea_of,
     memory_limit,
-    own_changes,
     rank,
     rounded,
     run_points,
@@ -214,15 +212,9 @@ class BestFirstSearch:
                     tried.append(changes)
         for one in self._measured(tried):
             self._note_left_out(one)
-            if one.measures is not None and one.memory <= self.limit and self._is_launched(one.changes):
+            if one.measures is not None and one.memory <= self.limit and self.expansion.is_launched({**one.changes}):
                 self.fitting.append(one)
         self._rank()
-
-    def _is_launched(self, changes: Mapping[str, Any]) -> bool:
-        if not self.space.launched:
-            return True
-        config = self.source.config(own_changes(self.source, changes))
-        return not launch_faults(config.costs, config.build(), config.schedule["microbatches"], self.space.launched)
 
     def _nearly_fitting(self) -> list[Candidate]:
         """Return points as fast as ranked ones that need too much memory, the simplest first."""
@@ -256,7 +248,7 @@ class BestFirstSearch:
             known = [one for one in measured if one.measures is not None]
             for old, changes in pairs:
                 new = next((one for one in (*known, *self.fitting) if one.changes == changes), None)
-                if new is not None and new.memory <= self.limit and self._is_launched(changes):
+                if new is not None and new.memory <= self.limit and self.expansion.is_launched(changes):
                     self._replace(old, new)
             self._rank()
 

@@ -250,8 +250,8 @@ def choose(
     Raises
     ------
     ConfigError
-        A key that cannot be free, a job of unknown size, a wrong config or headroom, or a framework that is unknown or
-        runs none of the schedules named.
+        A key that cannot be free, a job of unknown size, a wrong config or headroom, or a framework that is unknown,
+        runs none of the schedules named, or launches no layout of the model.
     """
     check_headroom(headroom)
     top, source = argument("top", top, whole_number(0)), _with_its_policies(config, framework)
@@ -261,6 +261,8 @@ def choose(
         alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
         return _of_towers(TowerSearch.of(source, free, only, framework, research), headroom, top, alone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
+    if framework is not None and space.faults and not space.launched:
+        raise ConfigError(f"{source.place}: {'; '.join(*space.faults.values())}")
     searched = functools.partial(_searched, space, headroom, top, certain)
     search, later = searched(resources), {**resources, "executor": None}
     points = search.ranked, search.front, search.nearest, search.left_out

@@ -22,7 +22,6 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
 from ppsim.costs.table import CostTable
-from ppsim.launch import launch_faults
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
@@ -59,25 +58,12 @@ class Expansion:
         given |= {"needs": self.space.needs, "launched": self.space.launched}
         return store_key(given)
 
-    def costs(self, layout: Changes, partition: Any = None) -> Any:
-        """Return the costs in a layout; None if it does not fit the model."""
-        costs = self.space.config.costs
-        if not isinstance(costs, DerivedCosts):
-            return costs
-        changes = {key.removeprefix("layout."): value for key, value in layout.items() if key.startswith("layout.")}
-        if partition is not None:
-            changes["partition"] = partition
-        try:
-            return costs.with_layout(replace(costs.layout, **changes))
-        except PpsimError:
-            return None
-
     def memory_bound(self, layout: Changes, keeps: bool) -> float | None:
         """Return a lower bound on the bytes of all points of a layout.
 
         None if it does not fit the model, or if its framework computes wrong gradients.
         """
-        costs, microbatches = self.costs(layout), layout[Key.MICROBATCHES]
+        costs, microbatches = self.space.costs(layout), layout[Key.MICROBATCHES]
         if costs is None or (Key.SHARDING in self.space.values and costs.layout.lone_shards(microbatches)):
             return None
         return layout_memory_bound(costs, devices_of(self.space, layout), keeps)
@@ -85,13 +71,34 @@ class Expansion:
     def step_bound(self, layout: Changes) -> float:
         """Return a lower bound on the seconds of all points of a layout that fits the model."""
         sizes = devices_of(self.space, layout), layout[Key.MICROBATCHES], self.space.config.optimizer
-        return layout_step_bound(self.costs(layout), *sizes) * self.jitter_factor
+        return layout_step_bound(self.space.costs(layout), *sizes) * self.jitter_factor
 
     def straggler_seconds(self, layout: Changes) -> float:
         """Return the seconds that every point of a layout is expected to lose to stragglers."""
         if self.certain:
             return 0.0
-        return straggler_seconds(self.costs(layout), devices_of(self.space, layout), layout[Key.MICROBATCHES])
+        return straggler_seconds(self.space.costs(layout), devices_of(self.space, layout), layout[Key.MICROBATCHES])
+
+    def summary(self, point: Changes) -> ScheduleSummary | None:
+        """Return the summary of a point's schedule, with the config's options if it is the config's family.
+
+        None if the family does not allow the sizes.
+        """
+        section, name, costs = self.space.config.schedule, point["schedule.name"], self.space.config.costs
+        sizes = devices_of(self.space, point), point[Key.MICROBATCHES], point["schedule.stages_per_device"]
+        whole = not isinstance(costs, DerivedCosts) or "microbatch_scale" in costs.given
+        options = section.get("options") if name == section.get("name") else None
+        try:
+            if options or whole:
+                return _summarise(name, *sizes, whole, **(options or {}))
+            return _known_summary(name, *sizes)
+        except BuildError:
+            return None
+
+    def is_launched(self, point: Changes) -> bool:
+        """Return whether a framework launches a point."""
+        costs, summary = self.space.costs(point), self.summary(point)
+        return summary is not None and self.space.launches(costs, summary.actions, point[Key.MICROBATCHES])
 
     @property
     def jitter_factor(self) -> float:
@@ -111,9 +118,8 @@ class _ExpandedLayout:
     def __init__(self, expansion: Expansion, layout: Changes, keeps: bool):
         self.expansion, self.layout, self.keeps = expansion, layout, keeps
         self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
-        self.costs = expansion.costs(layout, None if self.space.partitions == [None] else "even")
+        self.costs = self.space.costs(layout if self.space.partitions == [None] else {**layout, Key.PARTITION: "even"})
         self.blocks = BlockBytes.of(self.costs)
-        self.whole = not isinstance(self.costs, DerivedCosts) or "microbatch_scale" in self.costs.given
         self.tables: dict[Any, CostTable] = {}
 
     @functools.cached_property
@@ -143,7 +149,7 @@ class _ExpandedLayout:
                 if costs is None:
                     same += 1
                     continue
-                if launch_faults(costs, summary.actions, self.layout[Key.MICROBATCHES], self.space.launched):
+                if not self.space.launches(costs, summary.actions, self.layout[Key.MICROBATCHES]):
                     raise BuildError("no framework launches it")
                 step, memory = self._bounds_of(costs, summary, changes)
             except PpsimError:
@@ -162,7 +168,7 @@ class _ExpandedLayout:
         """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
             chosen |= self._needed(chosen["schedule.name"])
-            summary = self._summary(chosen["schedule.name"], chosen["schedule.stages_per_device"])
+            summary = self.expansion.summary({Key.DEVICES: self.devices, **self.layout, **chosen})
             packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
             for partition in self.space.partitions:
                 yield {Key.DEVICES: self.devices, **chosen}, summary, packed, partition
@@ -172,20 +178,6 @@ class _ExpandedLayout:
         if not isinstance(self.costs, DerivedCosts):
             return {}
         return needed(self.costs.layout, self.space.needs.get(name, {}), {*OVERLAPS} & self.space.values.keys())
-
-    def _summary(self, name: str, stages: int | None) -> ScheduleSummary | None:
-        """Return the summary of a schedule, with the config's options if it is the config's family.
-
-        None if the family does not allow the sizes.
-        """
-        section, sizes = self.space.config.schedule, (self.devices, self.layout[Key.MICROBATCHES], stages)
-        options = section.get("options") if name == section.get("name") else None
-        try:
-            if options or self.whole:
-                return _summarise(name, *sizes, self.whole, **(options or {}))
-            return _known_summary(name, *sizes)
-        except BuildError:
-            return None
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""

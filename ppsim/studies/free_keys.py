@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -230,19 +231,27 @@ def needed(layout: Layout, needs: Mapping[str, Any], free: Iterable[str] = OVERL
     return {key: other[key] for key in free if key in other}
 
 
-def launching(
-    costs: object, runners: Iterable[str], needs: Needs, name: str = ONE_DEVICE, devices: int = 1
-) -> tuple[str, ...]:
-    """Return those of some frameworks that launch a schedule with the costs' model and layout."""
-    try:
-        schedule = find_family(name).columns(devices, 2 * devices)
-        if isinstance(costs, DerivedCosts):
-            own = {key.partition(".")[2]: value for key, value in needed(costs.layout, needs.get(name, {})).items()}
-            own |= {"partition": BALANCED, "first_stage_layers": None, "last_stage_layers": None}
-            costs = costs.with_layout(replace(costs.layout, **own))
-        return tuple(one for one in runners if not launch_faults(costs, schedule, 2 * devices, (one,)))
-    except PpsimError:
-        return ()
+def faults_by_runner(
+    layouts: Iterable[object], runners: Iterable[str], needs: Needs, name: str = ONE_DEVICE, devices: int = 1
+) -> dict[str, list[str]]:
+    """Return why each of some frameworks launches a schedule in none of the layouts, given as costs.
+
+    The reasons are those of the layout with the fewest; there are none for a framework that launches one of them.
+    """
+    found: dict[str, list[str]] = {}
+    for costs in layouts:
+        with suppress(PpsimError):
+            schedule = find_family(name).columns(devices, 2 * devices)
+            if isinstance(costs, DerivedCosts):
+                own = {key.partition(".")[2]: value for key, value in needed(costs.layout, needs.get(name, {})).items()}
+                own |= {"partition": BALANCED, "first_stage_layers": None, "last_stage_layers": None}
+                costs = costs.with_layout(replace(costs.layout, **own))
+            for one in (one for one in runners if found.get(one) != []):
+                faults = launch_faults(costs, schedule, 2 * devices, (one,))
+                found[one] = min(found.get(one, faults), faults, key=lambda texts: len("".join(texts)))
+        if found and not any(found.values()):
+            break
+    return found
 
 
 def names_run_by(framework: str, given: list[str], model: Model | None) -> list[str]:

@@ -8,17 +8,19 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.documents import as_python
-from ppsim.base.errors import BuildError, ConfigError, shown
+from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.rules import checked_methods, whole_number
 from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED
 from ppsim.frameworks import gathers_by
+from ppsim.launch import launch_faults
+from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.studies.free_keys import (
@@ -35,14 +37,15 @@ from ppsim.studies.free_keys import (
     Key,
     Needs,
     check_values,
+    faults_by_runner,
     lacks,
-    launching,
     names_run_by,
     schedules_run_by,
 )
 from ppsim.studies.store import noting_basis
 
 _whole = whole_number()
+MAX_TRIED = 2000  # layouts in which a framework is asked whether it launches any
 
 
 @checked_methods
@@ -63,7 +66,28 @@ class Space:
     without_pipeline: tuple[str, ...] = ()  # kinds of sharding that are tried on one pipeline device only
     # by schedule: fields of a layout that a framework runs it with, unless the schedules to try are named
     needs: Needs = field(default_factory=dict)
-    launched: tuple[str, ...] = ()  # names in SCHEDULES: a point is refused if none of them launches it
+    # by name in SCHEDULES of each framework that may launch the points: why it launches none of them
+    faults: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def launched(self) -> tuple[str, ...]:
+        """The frameworks that launch some point; a point is refused if none of them launches it."""
+        return tuple(name for name, reasons in self.faults.items() if not reasons)
+
+    def costs(self, point: Changes) -> Any:
+        """Return the costs in a layout or of a point; None if it does not fit the model."""
+        costs = self.config.costs
+        if not isinstance(costs, DerivedCosts):
+            return costs
+        changes = {key.removeprefix("layout."): value for key, value in point.items() if key.startswith("layout.")}
+        try:
+            return costs.with_layout(replace(costs.layout, **changes))
+        except PpsimError:
+            return None
+
+    def launches(self, costs: Any, schedule: ScheduleColumns, microbatches: int) -> bool:
+        """Return whether one of `launched` launches a schedule, or a summary of it, with some costs."""
+        return not launch_faults(costs, schedule, microbatches, self.launched)
 
     @functools.cached_property
     def _given_sizes(self) -> dict[str, int]:
@@ -284,8 +308,9 @@ def search_space(
     if section:  # what a config gives beside its schedule stays
         free = {one for key in values for one in (SHARDINGS["none"] if key == Key.SHARDING else (key,))}
         needs = {name: {key: one[key] for key in one if f"layout.{key}" in free} for name, one in needs.items()}
-    launched = launching(whole.costs, runners, needs, *section)
-    return Space(whole, gpus, batch, values, fixed, basis.files, alone, needs, launched)
+    space = Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
+    costs = filter(None, map(space.costs, itertools.islice(space.layouts(), MAX_TRIED)))
+    return replace(space, faults=faults_by_runner(costs, runners, needs, *section))
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
