@@ -13,7 +13,6 @@ import ppsim
 from ppsim.config import as_config
 from ppsim.frameworks import LAUNCH_OPTIONS, options_of
 from ppsim.launch import read_launch
-from ppsim.launch.reading import hosts_of
 
 LAUNCHED = (
     "bloom-176b-384xa100", "glm-130b-768xa100", "gpt-145b-1536xa100", "gpt-3-175b-64xa100",
@@ -295,9 +294,11 @@ def test_a_script_starts_four_processes_on_a_host_of_gb200_whose_domain_has_72()
     assert ppsim.from_launch("Megatron-LM", text).data["hardware"]["gpus_per_node"] == 72
 
 
-@pytest.mark.parametrize(("gpus", "hosts"), [(4, (1, 4)), (12, (3, 4)), (256, (32, 8))])
-def test_hosts_start_equal_processes_as_many_as_the_job_has_gpus(gpus, hosts):
-    assert hosts_of(as_config(EXPERTS).costs.cluster, gpus) == hosts  # nodes of 8
+@pytest.mark.parametrize(("copies", "each", "hosts"), [(1, 4, 1), (3, 4, 3), (4, 8, 2)])
+def test_hosts_start_equal_processes_as_many_as_the_job_has_gpus(copies, each, hosts):
+    config = ppsim.load_config(LLAMA).changed({"schedule.devices": 4, "layout.data": copies})  # nodes of 8
+    assert f"--nproc-per-node {each} --nnodes {hosts} " in ppsim.to_launch(config, "Megatron-LM")
+    assert f"GPUS_PER_NODE={each} ./runner/primus-cli slurm srun -N {hosts} " in ppsim.to_launch(config, "Primus")
 
 
 def test_export_writes_the_script_of_a_config(tmp_path):
