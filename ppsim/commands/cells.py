@@ -12,8 +12,8 @@ from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, frameworks_running
-from ppsim.launch import launch_faults, own_flags, own_framework
+from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
+from ppsim.launch import flags_by_framework, own_flags, own_framework
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -27,14 +27,13 @@ DIGITS = 3
 def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:
     """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `.
 
-    With `changes` of the config, only those that launch it with these; they say where an encoder runs, too.
+    With `changes` of the config, those that have a launch file of it; they say where an encoder runs, too.
     """
     model = config.model
     running = frameworks_running(schedule, model is not None and model.experts > 0)
     if changes is not None and model is not None and not config.has_encoder:
-        changed = config.changed(changes)
-        lists, microbatches = changed.build(), changed.schedule["microbatches"]
-        running = [name for name in running if not launch_faults(changed.costs, lists, microbatches, (name,))]
+        found = flags_by_framework(config.changed(changes))
+        running = [runner for name, runner in SCHEDULES_OF_LAUNCH.items() if isinstance(found[name], list)]
     if config.has_encoder and encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) != "first":
         running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"

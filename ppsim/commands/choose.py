@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, line_width, paragraph
 from ppsim.base.units import counted, more_lines, percent_text, value_text
@@ -30,7 +30,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
-from ppsim.launch import FRAMEWORKS, own_framework
+from ppsim.launch import flags_by_framework, own_framework
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
 from ppsim.studies import choose as study
@@ -296,21 +296,9 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
-def _flags_by_framework(config: Config) -> dict[str, list[str] | ConfigError]:
-    """Return each framework's flags, or why it cannot run the config; the config's own framework first."""
-    own = own_framework(config)
-    found: dict[str, list[str] | ConfigError] = {}
-    for name in sorted(FRAMEWORKS, key=lambda name: name != own):
-        try:
-            found[name] = FRAMEWORKS[name].flags(config)
-        except ConfigError as error:
-            found[name] = error
-    return found
-
-
 def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
     """Yield the flags of the first framework that runs the config, or why none does."""
-    found = _flags_by_framework(config)
+    found = flags_by_framework(config)
     for name, flags in found.items():
         if isinstance(flags, list):
             yield f"run  {name}, these flags and the model's (-v):"
@@ -333,8 +321,8 @@ def _is_of_a_layout(flag: str) -> bool:
 
 def _launches(config: Config) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
-    for name, flags in _flags_by_framework(config).items() if config.model is not None else ():
-        if isinstance(flags, ConfigError):
+    for name, flags in flags_by_framework(config).items() if config.model is not None else ():
+        if isinstance(flags, PpsimError):
             yield from paragraph(str(flags), "")
         else:
             yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
@@ -365,7 +353,7 @@ def _document(found: Choice) -> dict[str, Any]:
             "reasons": list(limiting_factors(best.run)),
             **{
                 name.lower().removesuffix("-lm"): flags if isinstance(flags, list) else []
-                for name, flags in _flags_by_framework(best.config).items()
+                for name, flags in flags_by_framework(best.config).items()
             },
         }
     return document

@@ -60,11 +60,20 @@ def own_framework(config: Config) -> str | None:
 
 def own_flags(config: Config) -> list[str]:
     """Return the flags of the framework that a config names; empty if it names none, or if that cannot launch it."""
-    name = own_framework(config)
-    try:
-        return [] if name is None else FRAMEWORKS[name].flags(config)
-    except PpsimError:
-        return []
+    flags = flags_by_framework(config)[name] if (name := own_framework(config)) else []
+    return flags if isinstance(flags, list) else []
+
+
+def flags_by_framework(config: Config) -> dict[str, list[str] | PpsimError]:
+    """Return the flags of each framework, or why it has no launch file of a config; the config's own is first."""
+    own = own_framework(config)
+    found: dict[str, list[str] | PpsimError] = {}
+    for name in sorted(FRAMEWORKS, key=lambda name: name != own):
+        try:
+            found[name] = FRAMEWORKS[name].flags(config)
+        except PpsimError as error:
+            found[name] = error
+    return found
 
 
 @checked_call()
