@@ -354,24 +354,22 @@ def _draw_points(
     for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
-    near = _COINCIDE * (np.ptp(points, axis=0) + 1e-12)
+    near, places = _COINCIDE * (np.ptp(points, axis=0) + 1e-12), np.array(points)
+    rows = {kind: np.array([at for at, group in enumerate(groups) if group == kind]) for kind in kinds}
     for kind, style in styles.items():
-        mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
-        faces = [ink if fits[number] == "fits" else theme.paper for number in mine]
-        xy = [points[number] for number in mine]
-        later = [[one for one, own in zip(points, groups, strict=True) if own == group]
-                 for group in kinds[kinds.index(kind) + 1 :]]  # fmt: skip
-        apart = [np.abs(np.array(xy)[:, None] - np.array(every)) for every in later]
+        mine, ink, marker = rows[kind].tolist(), style["color"], style["marker"]
+        faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], places[mine]
+        apart = [np.abs(xy[:, None] - places[rows[later]]) for later in kinds[kinds.index(kind) + 1 :]]
         under = np.sum([np.any(np.all(one < near, axis=2), axis=1) for one in apart], axis=0)  # groups upon each
         wide = {**size, "s": (3.6 + 1.7 * under) ** 2}
-        axes.scatter(*zip(*xy, strict=True), marker=marker, edgecolors=ink, facecolors=faces, **wide)
-        if tight := [points[number] for number in mine if fits[number] == "tight"]:
+        axes.scatter(*xy.T, marker=marker, edgecolors=ink, facecolors=faces, **wide)
+        if tight := [number for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
-            axes.scatter(*zip(*tight, strict=True), color=ink, **half)
+            axes.scatter(*places[tight].T, color=ink, **half)
         axes.scatter((), (), marker=marker, color=ink, label=kind if grouped else None, **size)
         if grouped and joined:
             line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
-            axes.plot(*zip(*xy, strict=True), **line)
+            axes.plot(*xy.T, **line)
     _explain(axes, fits, theme)
     inks = [styles[group]["color"] for group in groups]
     return [theme.quiet if ink == theme.edge else ink for ink in inks]

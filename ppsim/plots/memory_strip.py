@@ -62,12 +62,11 @@ class MemoryStrip:
 
     def drawn(self, which: str) -> list[tuple[int, int]]:
         """Return the "fullest" device of each timeline, or the "emptiest" of one alone, and the timeline's number."""
-        found = list[tuple[int, int]]()
-        for number, every in enumerate(self.curves):
-            peaks = [float(levels.max()) for _, levels in every]
-            if which == "fullest" or (len(self.curves) == 1 and min(peaks) < _ALIKE * max(peaks)):
-                found.append((int(np.argmax(peaks) if which == "fullest" else np.argmin(peaks)), number))
-        return found
+        peaks = [[float(levels.max()) for _, levels in every] for every in self.curves]
+        if which == "fullest":
+            return [(int(np.argmax(of)), number) for number, of in enumerate(peaks)]
+        is_shown = len(peaks) == 1 and min(peaks[0]) < _ALIKE * max(peaks[0])
+        return [(int(np.argmin(peaks[0])), 0)] * is_shown
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit; it has three digits, or is a whole number with commas."""

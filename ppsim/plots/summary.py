@@ -40,8 +40,9 @@ def summary_text(timeline: TimelineColumns, verbose: bool = False, costs: bool =
         *textwrap.wrap(title_text(timeline), line_width()),
         *textwrap.wrap(timeline.schedule.found, line_width()),
         "",
+        *_answer(timeline),
+        *_idle_lines(timeline),
     ]
-    lines += [*_answer(timeline), *_idle_lines(timeline)]
     if verbose:
         lines += ["", *_measure_lines(timeline)]
     if costs:
@@ -175,11 +176,10 @@ def _measures_of(timelines: Sequence[TimelineColumns]) -> list[Measure]:
 
 
 def _what_ran(timeline: TimelineColumns) -> str:
+    actions, plan = counted(len(timeline.schedule), "action"), timeline.plan
     if timeline.engine == "measured":
-        return f"{counted(len(timeline.schedule), 'action')}, measured"
-    plan = timeline.plan
+        return f"{actions}, measured"
     optimizer = "" if plan.optimizer is None else f", optimizer {plan.optimizer}"
-    actions = counted(len(timeline.schedule), "action")
     dispatch = "" if plan.dispatch == "list" else f", dispatch {plan.dispatch}"
     noise = _noise_text(plan.noise)
     return f"{actions}, transport {timeline.transport}, engine {timeline.engine}{dispatch}{optimizer}{noise}"
@@ -231,10 +231,8 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
         if values is None:
             continue
         rows.append((name, _range_text(values, parameter["unit"]), parameter["note"], origin))
-    if not timeline.plan.remote.any():
-        return rows
-    free = not np.any(timeline.plan.transfer_seconds)
-    return [*rows, ("transfers", "take no time", "", "default")] if free else rows
+    are_free = timeline.plan.remote.any() and not np.any(timeline.plan.transfer_seconds)
+    return [*rows, ("transfers", "take no time", "", "default")] if are_free else rows
 
 
 def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:
