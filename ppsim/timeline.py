@@ -20,9 +20,8 @@ from ppsim.schedule.columns import ScheduleColumns
 class StreamSpans(SizedColumns, EqualColumns):
     """Start and end of work that is not a compute action, device by device in time order."""
 
-    # device, stage: int32: stage -1 for all stages of the device together
-    device: np.ndarray
-    stage: np.ndarray
+    device: np.ndarray  # int32
+    stage: np.ndarray  # int32: -1 for all stages of the device together
     start: np.ndarray  # float64, seconds
     end: np.ndarray  # float64, seconds
     microbatch: np.ndarray | None = None  # int32 or None: None for all microbatches together

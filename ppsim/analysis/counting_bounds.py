@@ -32,15 +32,11 @@ class DevicePath(NamedTuple):
     # float64 (2 x stages,): seconds from the end of F to its arrival at the next stage, and of I or B at the stage
     # before
     waits: np.ndarray
-    # share, for_weight: float64 (stages,): amount that F adds on its device, and the part of it that W frees; I or B
-    # frees the rest
-    share: np.ndarray
-    for_weight: np.ndarray
-    # local, first, last: int64 (stages,): `local` lists the stages device by device in rising order. `local[first[s] :
-    # last[s]]` are the stages of the device of s up to s itself.
-    local: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
+    share: np.ndarray  # float64 (stages,): amount that F adds on its device
+    for_weight: np.ndarray  # float64 (stages,): the part of it that W frees; I or B frees the rest
+    local: np.ndarray  # int64 (stages,): the stages device by device, in rising order
+    first: np.ndarray  # int64 (stages,): `local[first[s] : last[s]]` are the stages of the device of s up to s itself
+    last: np.ndarray  # int64 (stages,)
     # float64 (stages,): seconds of F and I or B of its deeper stages that a device runs between F and I or B of the
     # same microbatch
     between: np.ndarray

@@ -31,23 +31,19 @@ class StepGraph(EqualColumns):
     and the collectives of an output layer that is cut over devices.
     """
 
-    # before, after: int64 arrays, one entry per edge: node `after` starts no earlier than node `before` ends. The
-    # second row of a timed fused slot is no node: its edges belong to the first.
-    before: np.ndarray
-    after: np.ndarray
+    # The second row of a timed fused slot is not a node: its edges belong to the first.
+    before: np.ndarray  # int64 array, one entry per edge: the node that ends first
+    after: np.ndarray  # int64 array, one entry per edge: the node that starts no earlier than that end
     delay: np.ndarray  # float64 array, one entry per edge: seconds that the host needs for messages between the two
-    # seconds, start, end: float64 arrays, one entry per node: nan if the node does not exist
-    seconds: np.ndarray
+    seconds: np.ndarray  # float64 array, one entry per node: nan if the node does not exist; so too `start` and `end`
     start: np.ndarray
     end: np.ndarray
     # int8 array, one entry per node from 2 n on: Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `BARRIER`,
     # `OPTIMIZER` and `COLLECTIVE`
     stream_kind: np.ndarray
-    # stream_device, stream_stage, stream_microbatch: int64 arrays, likewise: -1 if the node belongs to several or all
-    # of them
-    stream_device: np.ndarray
-    stream_stage: np.ndarray
-    stream_microbatch: np.ndarray
+    stream_device: np.ndarray  # int64 array, likewise: -1 if the node belongs to several devices
+    stream_stage: np.ndarray  # int64 array, likewise: -1 if it belongs to no stage, or to several
+    stream_microbatch: np.ndarray  # int64 array, likewise: -1 if it belongs to no microbatch, or to several
 
     @cached_property
     def order(self) -> np.ndarray:

@@ -31,22 +31,18 @@ Output = Literal["summary", "devices", "json", "compare", "what-if", "batch"]
 class Measure:
     """One measure of a timeline."""
 
-    # name, unit: its name on a timeline and in every document, and the unit of its number
-    name: str
-    unit: str
+    name: str  # on a timeline and in every document
+    unit: str  # of its number
     definition: str  # its meaning in one sentence
     # returns a number, one number per device, a LowerBound, or None if the costs do not give it
     of: Callable[[TimelineColumns], Any]
     # `summary` and its table of `devices`; `json`: the result document; `compare`: its rows; `what-if`; `batch`: one
     # number per run
     shown: tuple[Output, ...]
-    # formula, short, used_by, heading: the definition as a formula; a shorter definition for a line of the summary;
-    # papers and frameworks with this measure, for the glossary; the name above a narrow column (default: `name` in
-    # words)
-    formula: str = ""
-    short: str = ""
-    used_by: str = ""
-    heading: str = ""
+    formula: str = ""  # the definition as a formula
+    short: str = ""  # a shorter definition, for a line of the summary
+    used_by: str = ""  # papers and frameworks with this measure, for the glossary
+    heading: str = ""  # the name above a narrow column; default: `name` in words
     short_unit: str = ""  # of an axis, if `unit` is long
     # "max" or "sum": operation that makes one number of one number per device
     over_devices: Literal["max", "sum"] = "max"

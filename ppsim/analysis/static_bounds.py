@@ -279,9 +279,8 @@ class BlockBytes(NamedTuple):
     number: np.ndarray
     state: np.ndarray
     activation: np.ndarray
-    # gathered, backward: bytes of a device with any such block, and more of them in the backward of one
-    gathered: np.ndarray | float = 0.0
-    backward: np.ndarray | float = 0.0
+    gathered: np.ndarray | float = 0.0  # more bytes of a device with any such block
+    backward: np.ndarray | float = 0.0  # more bytes of the device in the backward of such a block
     ends: tuple[float, float] = (0.0, 0.0)  # state of the first and of the last layer
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Values that never change: read-only columns, their comparison, copies, caches and lists, and texts of objects."""
+"""Read-only columns: their comparison, copies, caches and look-ups; and short texts of objects."""
 
 from __future__ import annotations
 

@@ -70,10 +70,8 @@ class _Ends:
     """Every possible SEND and RECV, one entry per end of a transfer."""
 
     kind: np.ndarray  # int8
-    # own, other: int64: row of the compute action at this end (the producer of a SEND, the consumer of a RECV) and at
-    # the other end
-    own: np.ndarray
-    other: np.ndarray
+    own: np.ndarray  # int64: row of the compute action at this end: the producer of a SEND, the consumer of a RECV
+    other: np.ndarray  # int64: row of the compute action at the other end
     remote: np.ndarray  # True if the two are on different devices, so that the transfer exists
 
 

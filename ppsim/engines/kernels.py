@@ -64,15 +64,13 @@ WAITS, RECEIVER, NEXT = range(3)  # columns of `Items.links`; `NEXT` has two
 class Devices(NamedTuple):
     """The state of each device."""
 
-    # position, running_until: its next row, and the row after the slot that it runs, or -1
-    position: np.ndarray
+    position: np.ndarray  # its next row
     next_post: np.ndarray  # the post that it makes next
     waiting_for: np.ndarray  # the item that it waits for, or -1
-    running_until: np.ndarray
+    running_until: np.ndarray  # in time order only: the row after the slot that it runs, or -1
     free_at: np.ndarray  # the end of its last slot
-    # sends_done, sent_at: the post before which the ends of its SENDs are known, and the latest of those ends
-    sends_done: np.ndarray
-    sent_at: np.ndarray
+    sends_done: np.ndarray  # the post before which the ends of all its SENDs are known
+    sent_at: np.ndarray  # the latest of those ends
 
 
 @kernel(allocates=True)

@@ -28,15 +28,12 @@ class ReadyLists(NamedTuple):
 class Progress(NamedTuple):
     """State of slots and devices."""
 
-    # waits, begun: by slot: the inputs that it waits for, and True if it has begun
-    waits: np.ndarray
-    begun: np.ndarray
-    # head, held, free, position: by device: the first remaining slot, the memory held, True if it is free, and its
-    # index in `order`
-    head: np.ndarray
-    held: np.ndarray
-    free: np.ndarray
-    position: np.ndarray
+    waits: np.ndarray  # by slot: the number of inputs that it waits for
+    begun: np.ndarray  # by slot: True if it has begun
+    head: np.ndarray  # by device: the first remaining slot
+    held: np.ndarray  # by device: the memory held
+    free: np.ndarray  # by device: True if it runs nothing
+    position: np.ndarray  # by device: the index of its next slot in `order`
     ready: np.ndarray  # by device and [slot is a taker]: the number of slots that are ready
 
 

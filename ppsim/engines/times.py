@@ -39,9 +39,8 @@ class RowEnds(NamedTuple):
     """
 
     row_end: np.ndarray  # float64 (rows,)
-    # device_busy, first_start: float64 (devices,): sum of each device's rows, and start of its first one
-    device_busy: np.ndarray
-    first_start: np.ndarray
+    device_busy: np.ndarray  # float64 (devices,): sum of the seconds of each device's rows
+    first_start: np.ndarray  # float64 (devices,): start of its first row
     # float64 arrays, as in `Times`
     reduce_start: np.ndarray = NONE
     reduce_end: np.ndarray = NONE

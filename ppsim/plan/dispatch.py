@@ -34,22 +34,17 @@ class Choices(NamedTuple):
     """Slots that devices choose from, in list order; a slot is a row or the two rows of a timed OVERLAP_F_B."""
 
     offsets: np.ndarray  # int64 (devices + 1,): device d owns slots `offsets[d]:offsets[d + 1]`
-    # row, rows: int64 (slots,): first row of each slot, and its number of rows
-    row: np.ndarray
-    rows: np.ndarray
-    # seconds, adds, net: float64 (slots,): length; activations, in device shares, that the slot adds at its start, and
-    # its net change at its end
-    seconds: np.ndarray
-    adds: np.ndarray
-    net: np.ndarray
+    row: np.ndarray  # int64 (slots,): the first row of each slot
+    rows: np.ndarray  # int64 (slots,): its number of rows
+    seconds: np.ndarray  # float64 (slots,): its length
+    adds: np.ndarray  # float64 (slots,): activations, in device shares, that it adds at its start
+    net: np.ndarray  # float64 (slots,): its net change of them, at its end
     limit: np.ndarray  # float64 (devices,): activations that a device may hold
     # int64 (slots + collectives + 1,): edges `first_edge[i]:first_edge[i + 1]` lead from slot i to what waits for it.
     # Collectives, which need no device, come after the slots.
     first_edge: np.ndarray
-    # target, delay: int64, float64 (edges,): the slot or collective that waits, and the seconds of the transfer
-    # between, or of the collective
-    target: np.ndarray
-    delay: np.ndarray
+    target: np.ndarray  # int64 (edges,): the slot or collective that waits
+    delay: np.ndarray  # float64 (edges,): seconds of the transfer between the two, or of the collective
     # int64 (slots + collectives,): number of slots and collectives that each slot or collective waits for
     waits: np.ndarray
 
