@@ -378,6 +378,7 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
         ("--group-query-attention --num-query-groups 2", {"key_value_heads": 2}),
         ("--num-experts 4 --moe-layer-freq [0,1,1,1]", {"dense_layers": 1}),
         ("--num-experts 4 --moe-layer-freq ([0]*2+[1]*2)", {"dense_layers": 2}),
+        ("--num-experts 4 --moe-layer-freq -1", {"experts": 4}),
     ],
 )
 def test_flags_of_a_model_are_read_as_megatron_does(flags, keys):

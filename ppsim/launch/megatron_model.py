@@ -236,7 +236,7 @@ def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
     blocks = "".join(term[1].replace(",", "") * int(term[2] or 1) for term in terms if term)
     if all(terms) and "10" not in blocks:
         model["dense_layers"] = blocks.count("0")
-    elif frequency != "1":
+    elif frequency not in ("1", "-1"):  # block % N == 0 has experts: all blocks, as MindSpeed writes it, too
         raise ConfigError(
             f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
         )
