@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 import ppsim
-from ppsim.interop.replays import read_trace
+from ppsim.interop.replays import Trace, read_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 REPLAY = ROOT / "validation" / "replay.py"
@@ -104,8 +104,8 @@ def document(path: Path) -> dict:
     return json.loads(path.read_text())
 
 
-def assert_orders_and_causality(path: Path) -> None:
-    """Every action and transfer of every step was recorded, in list order, after all that it needs."""
+def assert_orders_and_causality(path: Path) -> Trace:
+    """Every action and transfer of every step was recorded, in list order, after all that it needs; the trace."""
     trace = read_trace(path)
     assert trace.notes == []
     program, compute = trace.program, trace.program.compute
@@ -120,3 +120,4 @@ def assert_orders_and_causality(path: Path) -> None:
     assert (trace.start[:, send] >= end[:, compute.source[consumer]]).all()
     assert (trace.end[:, receive] >= trace.start[:, send]).all()
     assert (start[:, consumer] >= trace.end[:, receive]).all()
+    return trace

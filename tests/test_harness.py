@@ -15,7 +15,6 @@ if find_spec("torch") is None:  # which only the ranks load
 
 from harness import assert_orders_and_causality, document, finish, processes_in_a_step, replay, start_long_program
 
-from ppsim.interop.replays import read_trace
 from validation.verdict import verdict
 
 pytestmark = pytest.mark.alone
@@ -64,7 +63,7 @@ def test_two_ranks_replay_split_backwards_both_directions_and_any_order_of_sends
     names = ("crossed", "late-sends", *families)
     held_to_the_simulator(tmp_path, 2, names, *programs, *flags, "--microbatches", 4)
 
-    trace = read_trace(tmp_path / "crossed.json")
+    trace = assert_orders_and_causality(tmp_path / "crossed.json")
     assert ppsim.Schedule.of(trace.program).orders() == CROSSED
     with pytest.raises(ppsim.DeadlockError):
         ppsim.simulate(trace.program, transport="directed")
