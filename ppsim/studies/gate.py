@@ -382,6 +382,10 @@ def _is_finite(value: Any) -> bool:
 
 
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
+_MEANINGS = {  # of verdicts
+    "new": "new: not in the baseline; add it with --update",
+    "lost": "lost: in the baseline, and no longer known",
+}
 
 
 def row(finding: Finding) -> list[str]:
@@ -398,38 +402,31 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
     Without `verbose` the table ends after `MAX_ROWS` rows, the worst first, and only the worst config is explained. If
     nothing changed: the number of measures that were checked against the baseline, and each limit that holds.
     """
-    failed = [finding for finding in findings if finding.failed]
-    compared = [finding for finding in findings if not finding.of_limit]
-    configs = counted(len({finding.config for finding in findings}), "config")
     changed = [finding for finding in findings if finding.verdict != "same"]
+    configs = counted(len({finding.config for finding in findings}), "config")
+    if not changed:
+        compared = sum(not finding.of_limit for finding in findings)
+        limited = [row(finding) for finding in findings if finding.of_limit]
+        lines = [f"OK    {counted(compared, 'measure')} of {configs}: no change"] if compared else []
+        lines += [
+            f"{name}: {measure} {now} is within its limit of {limit}" for name, measure, _, now, limit, _ in limited
+        ]
+        return "\n".join(lines)
+    failed = [finding for finding in findings if finding.failed]
     growth = {finding.config: 0.0 for finding in changed}
     for finding in failed:
         growth[finding.config] = max(growth[finding.config], finding.growth)
-    changed = sorted(changed, key=lambda finding: (-growth[finding.config], not finding.failed))
+    changed.sort(key=lambda finding: (-growth[finding.config], not finding.failed))
     shown = changed if verbose else changed[:MAX_ROWS]
-    if failed:
-        worse = len({finding.config for finding in failed})
-        lines = [f"FAIL  {counted(len(failed), 'check')} failed, in {worse} of {configs}"]
-    elif changed:
-        lines = ["OK    nothing got worse; keep what got better with --update"]
-    else:
-        lines = [f"OK    {counted(len(compared), 'measure')} of {configs}: no change"] if compared else []
-    if not changed:
-        limited = [row(finding) for finding in findings if finding.of_limit]
-        kept = [
-            f"{name}: {measure} {now} is within its limit of {limit}" for name, measure, _, now, limit, _ in limited
-        ]
-        return "\n".join([*lines, *kept])
-    lines += ["", *aligned([_HEADING, *map(row, shown)], left=1), *more_lines(len(changed) - len(shown))]
+    worse = len({finding.config for finding in failed})
+    verdict = f"FAIL  {counted(len(failed), 'check')} failed, in {worse} of {configs}"
+    lines = [verdict if failed else "OK    nothing got worse; keep what got better with --update", ""]
+    lines += [*aligned([_HEADING, *map(row, shown)], left=1), *more_lines(len(changed) - len(shown))]
     explained = {finding.config: finding.why for finding in shown if finding.why}
     for config, why in list(explained.items())[: None if verbose else 1]:
         lines += paragraph(f"time that changed in {config}, all devices: {'; '.join(why)}")
     verdicts = {finding.verdict for finding in changed}
-    if "new" in verdicts:
-        lines.append("new: not in the baseline; add it with --update")
-    if "lost" in verdicts:
-        lines.append("lost: in the baseline, and no longer known")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(text for name, text in _MEANINGS.items() if name in verdicts)])
 
 
 def markdown_report(findings: Sequence[Finding]) -> str:
