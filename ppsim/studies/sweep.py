@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -315,22 +316,20 @@ def parse_values(text: str, key: str = "values") -> list[Any]:
         if not part:
             raise ConfigError(f"{key}={text}: a value is empty; write values with commas between them, such as 8,16,32")
         ends = part.split(":")
-        bounds = _range_numbers(ends) if len(ends) in (2, 3) else None
+        bounds = _in_one_unit(ends[:2]) if len(ends) in (2, 3) else None
         values += _range(part, ends, bounds, key) if bounds else [read_yaml(part, f"{key}={part}").value]
     return values
 
 
-def _range_numbers(ends: Sequence[str]) -> tuple[float, float] | None:
+def _in_one_unit(texts: Sequence[str]) -> list[float] | None:
+    """Return the numbers in these texts; None if no unit is that of all."""
     for unit in EXAMPLES:
-        try:
-            low, high = (parse_quantity(end, unit) for end in ends[:2])
-        except ConfigError:
-            continue
-        return low, high
+        with suppress(ConfigError):
+            return [parse_quantity(text, unit) for text in texts]
     return None
 
 
-def _range(part: str, ends: Sequence[str], bounds: tuple[float, float], key: str) -> list[Any]:
+def _range(part: str, ends: Sequence[str], bounds: Sequence[float], key: str) -> list[Any]:
     low, high = bounds
     step = ends[2].strip() if len(ends) == 3 else ""
     legal = f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
@@ -357,7 +356,7 @@ def _range(part: str, ends: Sequence[str], bounds: tuple[float, float], key: str
 def as_number(value: Any) -> float | None:
     """Return a swept value as a number for a chart; None if it is not a number."""
     if isinstance(value, str):
-        numbers = _range_numbers([value, value])
+        numbers = _in_one_unit([value])
         return None if numbers is None else numbers[0]
     return float(value) if is_number(value) else None
 
