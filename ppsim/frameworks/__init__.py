@@ -38,9 +38,6 @@ EXPERT_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.EXPER
 # Schedules that a framework runs beside an encoder that is not in the first stage; the others run none.
 ENCODER_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.ENCODER_SCHEDULES}
 
-# Frameworks that read Megatron-LM's layout strings, with its rules for prediction modules.
-READ_LAYOUT_STRINGS = ("Megatron-LM", "Primus")
-
 # By the names of `layout.framework`.
 FACTS: Mapping[str, Facts] = {
     facts.name.lower(): facts
@@ -82,7 +79,7 @@ class SearchedLayouts(NamedTuple):
 
 
 _MEGATRON = SearchedLayouts(
-    "megatron-core", READ_LAYOUT_STRINGS, megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE,
+    "megatron-core", ("Megatron-LM", "Primus"), megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE,
     primus.NEEDS,
 )  # fmt: skip
 SEARCHED_LAYOUTS: Mapping[str, SearchedLayouts] = {
