@@ -145,11 +145,10 @@ def fill(
     """
     checked = fill_items(items)
     placement = _Placement(run, checked, headroom, capacity)
-    finite = [number for number, one in enumerate(checked) if not one.is_endless]
-    endless = [number for number, one in enumerate(checked) if one.is_endless]
-    for group in (finite, endless):
-        for number in sorted(group, key=lambda number: -checked[number].duration):
-            placement.place(number)
+    for number in sorted(
+        range(len(checked)), key=lambda number: (checked[number].is_endless, -checked[number].duration)
+    ):
+        placement.place(number)
     return placement.result()
 
 

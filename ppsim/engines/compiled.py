@@ -30,9 +30,7 @@ from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
 
 def main_kernel(plan: Plan) -> Callable:
     """Return the kernel that takes longest to compile of those that run a plan, or one that takes as long."""
-    if plan.posts is None:
-        return run_rows
-    return kernels.run_queues
+    return run_rows if plan.posts is None else kernels.run_queues
 
 
 def run_compiled(plan: Plan) -> Times | RowEnds:

@@ -259,14 +259,12 @@ class ScheduleColumns:
 
     def actions(self, device: int) -> Iterator[Action]:
         """Yield the actions of one device in list order."""
-        rows = self.rows(device)
-        row, last = rows.start, rows.stop
-        while row < last:
-            parts = [self._plain(row)]
-            while row + len(parts) < last and self.joined[row + len(parts)]:
-                parts.append(self._plain(row + len(parts)))
-            yield parts[0] if len(parts) == 1 else Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, tuple(parts))
-            row += len(parts)
+        rows, joined = self.rows(device), np.append(self.joined, False)
+        for row in range(rows.start, rows.stop):
+            if joined[row + 1]:
+                yield Action(Kind.OVERLAP_F_B, -1, NO_MICROBATCH, (self._plain(row), self._plain(row + 1)))
+            elif not joined[row]:
+                yield self._plain(row)
 
     def _plain(self, row: int) -> Action:
         return Action(Kind(int(self.kind[row])), int(self.stage[row]), int(self.microbatch[row]))
