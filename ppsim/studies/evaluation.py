@@ -106,15 +106,15 @@ def _run_error(trace: Trace, profile: Profile) -> RunError:
     shift = np.abs((predicted.row_start - predicted.row_start.min()) - (actual.row_start - actual.row_start.min()))
     name = run_name(trace)
     return RunError(
-        name,
-        name in profile.fitted,
-        measured,
-        step,
-        step / measured - 1.0,
-        float(shift.mean() / measured),
-        _kind_errors(actual, predicted, profile),
-        len(trace.step_seconds),
-        _inside(trace, predicted, step),
+        name=name,
+        fitted=name in profile.fitted,
+        measured=measured,
+        predicted=step,
+        error=step / measured - 1.0,
+        action_error=float(shift.mean() / measured),
+        kind_error=_kind_errors(actual, predicted, profile),
+        steps=len(trace.step_seconds),
+        inside=_inside(trace, predicted, step),
     )
 
 
