@@ -392,11 +392,16 @@ def _measured(
     without = np.linalg.inv(np.linalg.inv(fit.covariance) - own)
     grows = np.sqrt(np.diag(without) / np.diag(fit.covariance))
     return MeasuredRun(
-        run.config.name, run.seconds, before[number].iteration_time, after[number].iteration_time,
-        min(float(fit.weight[number]), 1.0),
-        OF_TIME[int(grows.argmax())] if grows.max() >= INFORMS else "", run.peak_memory, peak(before[number]),
-        peak(after[number]),
-    )  # fmt: skip
+        name=run.config.name,
+        seconds=run.seconds,
+        before=before[number].iteration_time,
+        after=after[number].iteration_time,
+        weight=min(float(fit.weight[number]), 1.0),
+        tells=OF_TIME[int(grows.argmax())] if grows.max() >= INFORMS else "",
+        peak_memory=run.peak_memory,
+        memory_before=peak(before[number]),
+        memory_after=peak(after[number]),
+    )
 
 
 # The next run
