@@ -67,31 +67,32 @@ def fastest_stages(
 ) -> DerivedCosts:  # fmt: skip
     """Return `costs` with the fastest stages found for this schedule, transport and optimizer step (`best_cut`).
 
-    Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the fastest
-    one found is taken. The search starts from the balanced cut and from `starts`; it tries `patience` times as many
-    cuts as usual. With `filled`, or if the framework knows no empty stages, every stage has a layer.
+    Cuts compete by the bytes that a device holds above `limit`, then by the simulated step. If no cut fits, the result
+    is the fastest one found. The search starts from the balanced cuts and from `starts`; it tries `patience` times the
+    usual number of cuts. With `filled`, or if the framework knows no empty stages, every stage has a layer.
     """
     filled = filled or not costs.layout.run_by.facts.empty_stages
     compute, names = schedule.compute, [layer.name for layer in costs.layout.layers_of(costs.model)]
-    first = list[Plan]()
+    first_plan: Plan | None = None  # other cuts change only its costs
 
     @functools.cache
     def excess_and_step(counts: Counts) -> tuple[float, float]:
         """Return the bytes above the limit, and the seconds of the step."""
+        nonlocal first_plan
         own = costs.with_stages(counts)
         table = own.table(compute)
-        plan = repriced(first[0], table) if first else make_plan(schedule, table, transport, optimizer)
-        first[:] = first or [plan]
+        plan = repriced(first_plan, table) if first_plan else make_plan(schedule, table, transport, optimizer)
+        first_plan = first_plan or plan
         ran, times = run_for_timeline(plan, engine)
         run = TimelineColumns(plan, table, own, times, engine=ran)
         held = peak_memory(run)
         return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 
     devices = _first_holders(compute)
-    begin = [*starts, *(balanced(pieces_of(costs), devices, late=late) for late in (False, True))]
+    starts = [*starts, *(balanced(pieces_of(costs), devices, late=late) for late in (False, True))]
     affordable = MAX_ROWS // max(len(compute), 1)
     search = functools.partial(
-        best_cut, costs.layer_seconds, devices, starts=[one.layer_counts(names, len(devices)) for one in begin],
+        best_cut, costs.layer_seconds, devices, starts=[one.layer_counts(names, len(devices)) for one in starts],
         most=patience * min(MAX_CUTS, max(MIN_CUTS, affordable)),
         exhaustive=patience * min(MAX_EXHAUSTIVE, affordable), filled=filled,
     )  # fmt: skip
@@ -121,24 +122,20 @@ def best_cut(
     if filled:
         require_enough(layers, stages)
     tried = [tuple(counts) for counts in starts if min(counts) or not filled]
-
-    def lower(best: Counts, counts: Counts) -> Counts:
-        return best if objective(counts) >= objective(best) else counts
-
     if math.comb(layers - 1 if filled else max(layers + stages - 3, 0), stages - 1) <= exhaustive:
         choose = itertools.combinations if filled else itertools.combinations_with_replacement
         ends = ((0, *inner, layers) for inner in choose(range(1, layers), stages - 1))
         every = (tuple(end - begin for begin, end in itertools.pairwise(one)) for one in ends)
-        return functools.reduce(lower, itertools.chain(tried, every))
+        return min(itertools.chain(tried, every), key=objective)
     if layers >= stages:
         tried += map(tuple, [by_cost(costs, stages), by_cost(costs, stages, "greedy"), _even_blocks(layers, stages)])
-    best = functools.reduce(lower, tried)
+    best = min(tried, key=objective)
     moves = _moves(costs, device_of_stage, filled, best)
     for _ in range(most):
         moved = next(moves, None)
         if moved is None:
             break
-        if lower(best, moved) is moved:
+        if objective(moved) < objective(best):
             best, moves = moved, _moves(costs, device_of_stage, filled, moved)
     return best
 
@@ -237,9 +234,9 @@ def balanced_within(
 
 
 class _Packing:
-    """Packing of as many blocks as fit on devices, each on the stage that raises its device's peak least.
+    """Rule that puts blocks on a device until its memory is full, each on the stage that raises the peak least.
 
-    All predictions are in stage `end`; a block cannot come after them.
+    All prediction modules are in stage `end`; a block cannot come after them.
     """
 
     def __init__(
