@@ -205,7 +205,7 @@ class BestFirstSearch:
         near = [one for one in (*near, *self._nearly_fitting()) if one.changes["schedule.name"] not in COMBINED]
         for one in near:
             blocks = self.space.config.model.num_layers if self.space.config.model else 0
-            most = blocks // (one.changes[Key.DEVICES] * (one.changes.get("schedule.stages_per_device") or 1))
+            most = blocks // (one.changes[Key.DEVICES] * (one.changes.get(Key.STAGES) or 1))
             for count in BLOCKS_RECOMPUTED:
                 changes = {**one.changes, Key.RECOMPUTE_LEVEL: "full", Key.RECOMPUTE_BLOCKS: count}
                 if count < most and changes not in tried:

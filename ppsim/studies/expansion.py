@@ -85,7 +85,7 @@ class Expansion:
         None if the family does not allow the sizes.
         """
         section, name, costs = self.space.config.schedule, point["schedule.name"], self.space.config.costs
-        sizes = devices_of(self.space, point), point[Key.MICROBATCHES], point["schedule.stages_per_device"]
+        sizes = devices_of(self.space, point), point[Key.MICROBATCHES], point[Key.STAGES]
         whole = not isinstance(costs, DerivedCosts) or "microbatch_scale" in costs.given
         options = section.get("options") if name == section.get("name") else None
         try:

@@ -10,6 +10,7 @@ from typing import Any
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.config import Config, value_at
 from ppsim.costs import layout
+from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.layout import Layout
@@ -45,20 +46,20 @@ class Key:
 
 
 OVERLAPS = Key.OVERLAP_TENSOR, Key.OVERLAP_DATA
-# Knobs that change no size of a layout.
+# Keys that change no size of a layout.
 KNOBS = (Key.RECOMPUTE_LEVEL, Key.EXCHANGE, Key.GROUPED, Key.FUSED_ROUTER, Key.OVERLAP, *OVERLAPS)
-# Free only if named: fp8 changes the numbers that a model learns from, copies need a fast host; numbers of blocks that
-# recompute are tried for ranked points instead.
+# Keys that are free only if the user names them. fp8 changes the numerics of training, and offload needs a fast host.
+# Numbers of blocks that recompute are tried for ranked points only.
 OPT_IN = (Key.FP8, Key.OFFLOAD, Key.RECOMPUTE_BLOCKS)
 COMBINED = tuple(name for names in EXPERT_SCHEDULES.values() for name in names)
-TWO_STREAM = "two-stream"
-ONE_DEVICE = "1f1b"  # the family that stands for all on a pipeline of one device
+ONE_DEVICE = "1f1b"  # on one device all families are equal; this one is tried
 SEARCHED = "searched"  # a partition of ranked points only: the fastest stages by simulation
-# Whole states (`none`) only if asked for, or with one copy.
+# by name: the keys of a layout that a kind of sharding sets
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     kind: {f"layout.{key}": value for key, value in keys.items()} for kind, keys in layout.SHARDINGS.items()
 }
-# Per device, of which every number is tried; of more those that divide the layers, or these and the ends.
+# Numbers of stages per device up to this are all tried. A larger one is tried if the stages divide the layers evenly,
+# with or without embedding and head.
 MAX_STAGES = 8
 BLOCKS_RECOMPUTED = (1, 2, 3, 4, 6, 8, 12)  # numbers of blocks of a stage that may recompute
 MIN_TOKENS = 4096  # minimum tokens of a sequence per GPU under context parallelism
@@ -121,7 +122,7 @@ def _context_sizes(job: Job) -> list[int]:
 
 
 def _names(job: Job) -> list[str]:
-    """Return the families that need no search and that some framework launches in these layouts; on request others."""
+    """Return the families without a search that a framework launches in these layouts, or all if requested."""
     model, launched = job.config.model, () if job.research else job.searched.runners
     offered = schedules_run_by(job.framework, model, job.research, launched if model else ())
     return [
@@ -171,13 +172,13 @@ FREE: dict[str, Callable[[Job], list[Any]]] = {
         None,  # all of a stage's blocks
         *(count for count in BLOCKS_RECOMPUTED if job.config.model and count < job.config.model.num_layers),
     ],
-    # Whole states are slower and larger.
+    # `none` is slower and larger than every other kind.
     Key.SHARDING: lambda job: [kind for kind in job.searched.shardings if kind != "none"],
     Key.EXPERT_TENSOR: _if_experts([None, 1], [1]),
     Key.EXCHANGE: _if_experts(["all-to-all", "hierarchical"], ["all-to-all"]),
     Key.GROUPED: _if_experts([True]),
     Key.FUSED_ROUTER: _if_experts([True], []),
-    # What overlaps is never slower: on, if the framework leaves the choice to a flag.
+    # Overlap is never slower: it is on if the framework has a flag for it.
     Key.OVERLAP_TENSOR: lambda job: [True] * job.searched.flags,
     Key.OVERLAP_DATA: lambda job: [True] * job.searched.flags,
     Key.OVERLAP: lambda job: (
@@ -201,7 +202,7 @@ def check_values(key: str, values: Iterable[Any]) -> None:
             if value not in tuple(SHARDINGS):
                 raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
         elif key == Key.OFFLOAD or value is None:
-            continue  # the check of each config has the rule
+            continue  # each config checks it
         elif key in (Key.PARTITION, Key.FP8, *KNOBS):
             if key != Key.PARTITION or value != SEARCHED:
                 Layout(**{key.partition(".")[2]: value})
@@ -226,7 +227,7 @@ def schedules_run_by(
 
 
 def needed(layout: Layout, needs: Mapping[str, Any], free: Iterable[str] = OVERLAPS) -> Changes:
-    """Return the free overlaps that a framework needs off for a schedule."""
+    """Return the `free` keys that a framework needs changed to run a schedule, such as an overlap that must be off."""
     other = {f"layout.{key}": value for key, value in needs.items() if effective(layout, key) != value}
     return {key: other[key] for key in free if key in other}
 

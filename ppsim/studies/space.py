@@ -16,6 +16,7 @@ from ppsim.base.documents import as_python
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
 from ppsim.base.rules import checked_methods, whole_number
 from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
+from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED
 from ppsim.frameworks import gathers_by
@@ -31,7 +32,6 @@ from ppsim.studies.free_keys import (
     OPT_IN,
     SEARCHED,
     SHARDINGS,
-    TWO_STREAM,
     Changes,
     Job,
     Key,
@@ -102,7 +102,7 @@ class Space:
 
         Skip combinations that do not divide the GPUs, the batch or the experts evenly.
         """
-        of_schedule = ("schedule.name", "schedule.stages_per_device", Key.PARTITION, Key.OFFLOAD)
+        of_schedule = ("schedule.name", Key.STAGES, Key.PARTITION, Key.OFFLOAD)
         keys = [key for key in self.values if key not in of_schedule]
         for chosen in itertools.product(*(self.values[key] for key in keys)):
             point = self._with_following_keys(dict(zip(keys, chosen, strict=True)))
@@ -120,17 +120,10 @@ class Space:
         if any(point[key] != value for key, value in self.fixed.items()):
             return None
         if Key.SHARDING in point:
-            kind = point.pop(Key.SHARDING)
-            if kind in self.without_pipeline and size(Key.DEVICES) > 1:
+            sharding = self._sharding_keys(point.pop(Key.SHARDING), copies * size(Key.CONTEXT), size)
+            if sharding is None:
                 return None
-            if copies * size(Key.CONTEXT) == 1:  # nothing can be sharded: every kind is `none`
-                if kind != self.values[Key.SHARDING][0]:
-                    return None
-                kind = "none"
-            replicas = self._replicas(copies * size(Key.CONTEXT), size(Key.TENSOR)) if kind == "hybrid" else 1
-            if replicas is None:
-                return None
-            point |= {**SHARDINGS[kind], Key.REPLICAS: replicas}
+            point |= sharding
         if (
             point.get("layout.sharded")
             and isinstance(self.config.costs, DerivedCosts)
@@ -140,6 +133,15 @@ class Space:
         if Key.TENSOR in point and value_at(self.config.data, Key.SEQUENCE) is None:
             point[Key.SEQUENCE] = size(Key.TENSOR) > 1 and not lacks(self.config.data, Key.SEQUENCE, True)
         return point if self._differs(point, size) else None
+
+    def _sharding_keys(self, kind: str, copies: int, size: Callable[[str], int]) -> Changes | None:
+        """Return the keys of a kind of sharding over this many copies; None if it is impossible or equals another."""
+        if kind in self.without_pipeline and size(Key.DEVICES) > 1:
+            return None
+        if copies == 1:  # nothing can be sharded: the first kind stands for all
+            return {**SHARDINGS["none"], Key.REPLICAS: 1} if kind == self.values[Key.SHARDING][0] else None
+        replicas = self._replicas(copies, size(Key.TENSOR)) if kind == "hybrid" else 1
+        return None if replicas is None else {**SHARDINGS[kind], Key.REPLICAS: replicas}
 
     def _differs(self, point: Changes, size: Callable[[str], int]) -> bool:
         """Return False if a knob has no effect in this layout, so that another point is the same; drop such knobs."""
@@ -174,7 +176,10 @@ class Space:
         return sorted({below, above} - {0}) if below < self.batch < above else []
 
     def _replicas(self, copies: int, tensor: int) -> int | None:
-        """Return the nodes that hold a whole copy of sharded weights each; None unless there are several of several."""
+        """Return the number of nodes, each of which holds one whole copy of sharded weights.
+
+        None unless several nodes have several copies each.
+        """
         costs = self.config.costs
         node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
         return copies // node if 1 < node < copies and copies % node == 0 else None
@@ -197,13 +202,14 @@ class Space:
             if keeps is not None and keeps != (keeps_activations(name) and not moves):
                 continue
             for stages in self._stages(name, devices) if own is None else [own]:
-                chosen = {"schedule.name": name, "schedule.stages_per_device": stages}
+                chosen = {"schedule.name": name, Key.STAGES: stages}
                 yield chosen if offload is None else {**chosen, Key.OFFLOAD: offload}
 
     def combines(self, layout: Changes) -> bool | None:
         """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`.
 
-        They repeat no whole block, and Megatron's FSDP beside them rejects the two buffers that bound its memory.
+        These schedules cannot recompute whole blocks. Megatron-LM's FSDP, combined with them, rejects the two buffers
+        that bound its memory.
         """
         if layout.get(Key.RECOMPUTE_LEVEL, value_at(self.config.data, Key.RECOMPUTE_LEVEL)) == "full":
             return False
@@ -215,7 +221,7 @@ class Space:
             return [None]
         if devices == 1 and name in COMBINED:  # Megatron-LM has no virtual stages without a pipeline
             return [1]
-        free = self.values.get("schedule.stages_per_device")
+        free = self.values.get(Key.STAGES)
         if free is None:
             return [self.config.schedule.get("stages_per_device")]
         layers = self.config.model.num_layers if self.config.model else None
@@ -278,9 +284,9 @@ def search_space(
     if framework is not None:
         schedules_run_by(framework)  # raises for an unknown one
         chosen = {key: chosen.get(key) for key in FREE if key in chosen or key == "schedule.name"}
-    completed, gpus, batch = _completed(data, chosen, place)
+    gpus, batch = _job_size(data, place)
     with noting_basis() as basis:
-        whole = make_config(completed, place=place)
+        whole = make_config(_completed(data, chosen), place=place)
     if "csv" in whole.schedule:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(whole.costs, DerivedCosts)
@@ -300,17 +306,28 @@ def search_space(
     following = [Key.DATA] + [Key.MICROBATCHES] * (data.get("batch") is not None) if free is None and derived else []
     fixed = {key: value for key in following if (value := value_at(data, key)) is not None}
     alone = () if chosen.get(Key.SHARDING) else job.searched.without_pipeline
-    named = framework is None and chosen.get("schedule.name")
-    needs = {} if research or named else job.searched.needs
-    section = () if "schedule.name" in chosen else (whole.schedule["name"], whole.schedule["devices"])
-    all_given = named or (section and free is not None)  # every value of what is named counts
-    runners = () if research or all_given else (framework,) if framework else job.searched.runners
-    if section:  # what a config gives beside its schedule stays
-        free = {one for key in values for one in (SHARDINGS["none"] if key == Key.SHARDING else (key,))}
+    space = Space(whole, gpus, batch, values, fixed, basis.files, alone)
+    return _with_launch_rules(space, job, chosen, free is not None)
+
+
+def _with_launch_rules(space: Space, job: Job, chosen: Mapping[str, Any], names_keys: bool) -> Space:
+    """Return the space with the fields that frameworks need for its schedules, and why each launches none of them.
+
+    Both are empty for schedules that the user names: these are tried even if no framework launches them. `names_keys`
+    says that the user names the free keys.
+    """
+    own = None if "schedule.name" in chosen else space.config.schedule
+    are_named = job.framework is None and bool(chosen.get("schedule.name"))
+    needs = {} if job.research or are_named else job.searched.needs
+    if own is not None:  # the layout that a config gives with its schedule stays
+        free = {one for key in space.values for one in (SHARDINGS["none"] if key == Key.SHARDING else (key,))}
         needs = {name: {key: one[key] for key in one if f"layout.{key}" in free} for name, one in needs.items()}
-    space = Space(whole, gpus, batch, values, fixed, basis.files, alone, needs)
+    runners = (job.framework,) if job.framework else job.searched.runners
+    if job.research or are_named or (own is not None and names_keys):
+        runners = ()
     costs = filter(None, map(space.costs, itertools.islice(space.layouts(), MAX_TRIED)))
-    return replace(space, faults=faults_by_runner(costs, runners, needs, *section))
+    schedule = () if own is None else (own["name"], own["devices"])
+    return replace(space, needs=needs, faults=faults_by_runner(costs, runners, needs, *schedule))
 
 
 def _require_sections(data: Mapping[str, Any], place: str) -> None:
@@ -359,14 +376,14 @@ def _refuse_keys_of_a_model(chosen: Iterable[str], *named: Iterable[str] | None)
 def _is_given(data: Mapping[str, Any], key: str) -> bool:
     if key == Key.SHARDING:
         return any(value_at(data, one) is not None for one in (Key.SHARDING, *SHARDINGS["none"], Key.REPLICAS))
-    if key == "schedule.stages_per_device" and _is_given(data, "schedule.name"):
+    if key == Key.STAGES and _is_given(data, "schedule.name"):
         return True  # a named family runs its own number of stages if none is given
     return value_at(data, key) is not None
 
 
-def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> tuple[dict[str, Any], int, int]:
-    """Return the config's data with a placeholder at each required key that is free, its GPUs and its batch."""
-    schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
+def _job_size(data: Mapping[str, Any], place: str) -> tuple[int, int]:
+    """Return the GPUs and the batch of a job; ConfigError if the config does not give them."""
+    schedule = data.get("schedule") or {}
     gpus = _count(place, "hardware.gpus", value_at(data, "hardware.gpus"))
     batch = _count(place, "batch", data.get("batch"))
     if gpus is None and schedule.get("devices") is not None:
@@ -384,6 +401,12 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
         missing.append(fault)
     if gpus is None or batch is None or missing:
         raise ConfigError(f"{place}: {'; '.join(missing)}", missing)
+    return gpus, batch
+
+
+def _completed(data: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:
+    """Return a config's data without its free keys, with a placeholder at each required one."""
+    schedule, layout = dict(data.get("schedule") or {}), dict(data.get("layout") or {})
     for key in chosen:
         section, name = key.split(".")
         {"schedule": schedule, "layout": layout}[section].pop(name, None)
@@ -399,7 +422,7 @@ def _completed(data: dict[str, Any], chosen: Mapping[str, Any], place: str) -> t
     if layout:
         completed["layout"] = {**_divided(layout), **layout}
     completed.pop("batch", None)
-    return completed, gpus, batch
+    return completed
 
 
 def _divided(layout: Mapping[str, Any]) -> dict[str, int]:
