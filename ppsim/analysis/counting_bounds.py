@@ -82,7 +82,7 @@ def earliest_ends(
 
     The first is the earliest end of the nth action. The second is the shortest time from the start of the nth action,
     counted from the last one, to the end of the step. `limits` is the amount that each device may hold; `known` holds
-    such times if they are known already.
+    earlier results of this function, which it raises.
     """
     stages = len(path.device_of)
     shape = 3, stages, path.number
@@ -111,8 +111,12 @@ def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, back):
-    """Raise `ends`. The last three columns hold the earliest ends of a stage's chains F to W, F to I, and I to W."""
+def count_forward(path, limit, fitting, held, frees, freed, ends, f_to_w, f_to_i, i_to_w):
+    """Raise `ends` to the earliest end of each action, in the order of microbatches.
+
+    The last three columns are scratch: the earliest ends, by stage, of chains in which a device runs F to W, F to I, or
+    I to W of one microbatch after the other.
+    """
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
@@ -124,8 +128,8 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
             start = max(ends[s * count + k] - path.lengths[s], start)
             ends[s * count + k] = start + path.lengths[s]
             from_forward = path.lengths[s] + path.between[s] + path.lengths[stages + s]
-            extend_chain(whole, s, start, from_forward)
-            extend_chain(full, s, start, from_forward + path.lengths[2 * stages + s])
+            extend_chain(f_to_i, s, start, from_forward)
+            extend_chain(f_to_w, s, start, from_forward + path.lengths[2 * stages + s])
         for s in range(stages - 1, -1, -1):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             start = ends[s * count + k]
@@ -134,13 +138,14 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, full, whole, b
             if k > 0:
                 start = max(start, ends[i - 1])
             length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
-            ends[i] = max(ends[i], start + length, whole[s])
-            ends[w] = max(ends[w], ends[i] + weight, full[s], extend_chain(back, s, ends[i] - length, length + weight))
+            ends[i] = max(ends[i], start + length, f_to_i[s])
+            chain = extend_chain(i_to_w, s, ends[i] - length, length + weight)
+            ends[w] = max(ends[w], ends[i] + weight, f_to_w[s], chain)
 
 
 @kernel
 def extend_chain(times, s, start, seconds):
-    """Advance the end of a stage's chain by `seconds`, beginning no earlier than `start`; return the new time."""
+    """Add an action of `seconds` that starts no earlier than `start` to a stage's chain; return the chain's new end."""
     times[s] = max(times[s], start) + seconds
     return times[s]
 
@@ -169,7 +174,7 @@ def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
 
 
 @kernel
-def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole, back):
+def count_backward(path, limit, fitting, held, frees, freed, tails, f_to_w, f_to_i, i_to_w):
     """Raise `tails`: like `count_forward`, but from the end of the step backwards."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
@@ -180,8 +185,8 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
             if k >= fitting[s]:
                 after = max(after, tails[s * count + k - fitting[s]])
             tails[w] = max(tails[w], after + weight)
-            extend_chain(full, s, after, path.lengths[s] + path.between[s] + length + weight)
-            extend_chain(back, s, after, length + weight)
+            extend_chain(f_to_w, s, after, path.lengths[s] + path.between[s] + length + weight)
+            extend_chain(i_to_w, s, after, length + weight)
             after = tails[w]
             if s > 0:
                 after = max(after, tails[i - count] + path.waits[stages + s])
@@ -189,13 +194,13 @@ def count_backward(path, limit, fitting, held, frees, freed, tails, full, whole,
                 after = max(after, tails[i - 1])
             needed = (k + 1) * held[s] - limit[s]
             after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
-            tails[i] = max(tails[i], after + length, back[s])
-            extend_chain(whole, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
+            tails[i] = max(tails[i], after + length, i_to_w[s])
+            extend_chain(f_to_i, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
         for s in range(stages - 1, -1, -1):
             after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
             if k > 0:
                 after = max(after, tails[s * count + k - 1])
-            tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s], full[s], whole[s])
+            tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s], f_to_w[s], f_to_i[s])
 
 
 # Work that a device can have run by a time

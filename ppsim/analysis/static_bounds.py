@@ -25,6 +25,8 @@ from ppsim.plan.streams import POST_VALIDATED
 from ppsim.schedule.columns import ScheduleColumns, select_rows
 
 SAFETY = 1 - 1e-9  # the engines add in another order, so that their sums differ by rounding
+# If the user gives one of these costs, the seconds of a layer are unknown.
+UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")
 # The search for the rows with the largest holdings uses these pairs of weights: for the part of an activation that
 # lives until W, and for the last stage.
 WEIGHTS = ((1.0, 1.0), (1.0, 4.0), (0.5, 1.0))
@@ -61,10 +63,9 @@ class ScheduleSummary:
 
     @cached_property
     def least_held(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whole activations that each device holds of a block at one time, and during the block's backward.
+        """Whole activations of a block that each device holds at least at some time, and during the block's backward.
 
-        The numbers hold wherever among the device's stages the block is, float64 (devices,), in units of one microbatch
-        or slice; the largest over the rows of `peaks`.
+        They hold for a block in any stage of the device, float64 (devices,), in units of one microbatch or slice.
         """
         peaks, devices = self.peaks, self.actions.devices
         surplus = np.arange(peaks.held.shape[2]) >= self.actions.stages_held[:, None]
@@ -108,7 +109,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _leaves_device(schedule: ScheduleColumns) -> np.ndarray | None:
-    """Return whether each activation leaves its device before its backward, bool (stages, microbatches), or None."""
+    """Return whether each activation leaves its device before its backward, bool (stages, microbatches).
+
+    None if no activation does.
+    """
     copied = is_copy(schedule.kind)
     if not len(schedule.evicted) and not copied.any():
         return None
@@ -279,8 +283,8 @@ class BlockBytes(NamedTuple):
     number: np.ndarray
     state: np.ndarray
     activation: np.ndarray
-    gathered: np.ndarray | float = 0.0  # more bytes of a device with any such block
-    backward: np.ndarray | float = 0.0  # more bytes of the device in the backward of such a block
+    gathered: np.ndarray | float = 0.0  # bytes that a device with any such block holds in addition
+    backward: np.ndarray | float = 0.0  # bytes that its device holds in addition during the backward of such a block
     ends: tuple[float, float] = (0.0, 0.0)  # state of the first and of the last layer
 
     @classmethod
@@ -312,17 +316,17 @@ class BlockBytes(NamedTuple):
         )  # fmt: skip
 
     def packed(self, held: np.ndarray, ends: np.ndarray, in_backward: float = 0.0) -> float:
-        """Return a lower bound on the bytes of the fullest device, with this part of a backward; see `packing_bound`.
+        """Return a lower bound on the bytes of the fullest device; see `packing_bound`.
 
         `held` and `ends` have an entry for each device: activations of any block, and bytes besides the blocks.
+        `in_backward` is the fraction of a block's `backward` that the fullest device holds.
         """
         each = self.state + np.outer(held, self.activation)
         weight = 1 / (each @ self.number)
         added = self.gathered + self.backward * in_backward
         found = [(weight[:, None] / weight.sum() * each).min(axis=0) @ self.number + np.min(added)]
         for number, of_kind, more in zip(self.number, each.T, added + 0.0 * self.state, strict=True):
-            needs = np.arange(1, number + 1)[:, None] * of_kind + ends
-            needs = needs.ravel()
+            needs = (np.arange(1, number + 1)[:, None] * of_kind + ends).ravel()
             needs.partition(number - 1)
             found.append(needs[number - 1] + more)
         return float(max(found))
@@ -346,9 +350,6 @@ def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
         ends[device[stage == end]] += held_bytes * (not schedule.cuts_vocabulary)
     held, in_backward = (amount / schedule.slices for amount in summary.least_held)
     return max(blocks.packed(held, ends), blocks.packed(in_backward, ends, 1 / schedule.slices)) * SAFETY
-
-
-UNKNOWN_SECONDS = ("forward", "backward", "input_grad", "weight_grad", "overlap", "microbatch_scale")  # if given
 
 
 def layout_memory_bound(costs: Any, devices: int, keeps: bool = True) -> float:
@@ -386,11 +387,11 @@ def layout_step_bound(costs: Any, devices: int, microbatches: int, optimizer: st
 
 
 def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, float]:
-    """Return lower bounds on one layer's seconds per microbatch of computing, of exchanging, and of the host's starts.
+    """Return lower bounds on one layer's seconds per microbatch: of computing, of its exchange, and of the host.
 
-    Fused slots of two streams hide the exchange of experts alone, which has the second stream for itself. A slot s is
+    A fused slot of two streams hides the exchange of experts only, which has the second stream for itself. A slot s is
     no shorter than its first stream a, and hides h = a + exchange - s of the exchange, which adds `slot_contention` x h
-    to it: with a contention of at most 1 the sum is least where s = a.
+    to it. With a contention of at most 1 the sum is smallest if s = a.
     """
     level, bound, hidden = costs.layout.common_recompute, layer_bound(costs, layer), 0.0
     if costs.layout.overlap == TWO_STREAM:
@@ -420,6 +421,7 @@ def _pipeline_bytes(costs: DerivedCosts, keeps: bool) -> float:
 
 
 def _gives(costs: DerivedCosts, *endings: str) -> bool:
+    """Return whether the user gives a cost whose name has one of these endings."""
     return any(name.endswith(endings) for name in costs.given)
 
 

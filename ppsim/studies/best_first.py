@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,13 +41,14 @@ RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_f
 
 @dataclass(frozen=True)
 class _Item:
-    """A point to simulate, or a layout to expand: every schedule that keeps activations, or not, in every partition."""
+    """A point to simulate, or a layout to expand into its points."""
 
     changes: Changes
     memory: float  # lower bound in bytes
-    stragglers: float
+    stragglers: float = 0.0  # seconds that the step is expected to lose to them
     points: int = 1
-    keeps: bool | None = None  # whether its schedules keep every activation on devices; None for a point
+    # for a layout: True for its schedules that keep every activation on devices, False for its others; None for a point
+    keeps: bool | None = None
 
 
 class BestFirstSearch:
@@ -72,12 +73,12 @@ class BestFirstSearch:
         self.left_out: list[Changes] = []
         self.fitting: list[Candidate] = []
         self.fastest: dict[tuple[str, ...], float] = {}  # seconds of the fastest known point of each idea
-        self.replaced: list[Candidate] = []
+        self.replaced: list[Candidate] = []  # points whose stages were improved; they may still be on the front
         self.too_large: list[Candidate] = []
         self.longest = np.inf  # rounded seconds; a longer step is not ranked
         self.ranked: list[Candidate] = []
         self.front: list[Candidate] = []
-        self.layouts: list[tuple[float, Changes, bool]] = []  # all that fit the model, with their bounds on memory
+        self.layouts: list[_Item] = []  # all that fit the model, also those that are too large for the memory
         self.nearest: Candidate | None = None
         self.numbers = itertools.count()
         self.heap: list[tuple[float, int, _Item]] = []
@@ -111,7 +112,7 @@ class BestFirstSearch:
             self.counts["points"] += points
             memory = self.expansion.memory_bound(layout, keeps)
             if memory is not None:
-                self.layouts.append((memory, layout, keeps))
+                self.layouts.append(_Item(layout, memory, 0.0, points, keeps))
             if memory is None or memory > self.limit:
                 self.counts["refused" if memory is None else "memory"] += points
                 continue
@@ -196,15 +197,15 @@ class BestFirstSearch:
     def _search_blocks(self) -> None:
         """Try to recompute some blocks of each stage, for ranked points and for faster ones that do not fit.
 
-        Where the point fits without recompute, this has no use. Such points are not counted: they are not among the
-        layouts.
+        Points that fit without recompute are skipped. The points tried are not counted, as no layout contains them.
         """
         tried: list[Changes] = []
         fitting = [one.changes for one in self.fitting]
-        near = [one for one in self.ranked if {**one.changes, Key.RECOMPUTE_LEVEL: "none"} not in fitting]
-        near = [one for one in (*near, *self._nearly_fitting()) if one.changes["schedule.name"] not in COMBINED]
-        for one in near:
-            blocks = self.space.config.model.num_layers if self.space.config.model else 0
+        recomputing = [one for one in self.ranked if {**one.changes, Key.RECOMPUTE_LEVEL: "none"} not in fitting]
+        blocks = self.space.config.model.num_layers if self.space.config.model else 0
+        for one in (*recomputing, *self._nearly_fitting()):
+            if one.changes["schedule.name"] in COMBINED:
+                continue
             most = blocks // (one.changes[Key.DEVICES] * (one.changes.get(Key.STAGES) or 1))
             for count in BLOCKS_RECOMPUTED:
                 changes = {**one.changes, Key.RECOMPUTE_LEVEL: "full", Key.RECOMPUTE_BLOCKS: count}
@@ -253,27 +254,30 @@ class BestFirstSearch:
             self._rank()
 
     def _find_nearest(self) -> None:
-        """Find the smallest peak if nothing fits: layouts and points by bound, as far as `NEAREST_ROUNDS` go."""
-        unlimited, near = Expansion(self.space, np.inf), [*self.too_large]
-        waiting: list[tuple[float, int, Changes, bool | None]] = []  # None for a point
-        waiting += [(memory, next(self.numbers), layout, keeps) for memory, layout, keeps in self.layouts]
+        """Find the smallest peak if nothing fits: the item with the lowest bound on memory is next.
+
+        The peak is not proven to be the smallest if `NEAREST_ROUNDS` are not enough.
+        """
+        unlimited = Expansion(self.space, np.inf)
+        waiting = [(item.memory, next(self.numbers), item) for item in self.layouts]
         heapq.heapify(waiting)
+        self._note_nearest(self.too_large)
         for _ in range(NEAREST_ROUNDS):
-            self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)
             below = np.inf if self.nearest is None else self.nearest.memory
-            lowest = [heapq.heappop(waiting) for _ in range(MAX_ROUND) if waiting and waiting[0][0] < below]
+            lowest = [heapq.heappop(waiting)[2] for _ in range(MAX_ROUND) if waiting and waiting[0][0] < below]
             if not lowest:
-                break
-            layouts = [(layout, keeps) for _, _, layout, keeps in lowest if keeps is not None]
-            for layout, keeps in layouts:
-                for _, memory, changes in unlimited((layout, keeps))["points"]:
-                    heapq.heappush(waiting, (memory, next(self.numbers), {**layout, **changes}, None))
-            points = [changes for _, _, changes, keeps in lowest if keeps is None]
-            near += [one for one in self._measured(points) if one.measures is not None]
-        else:  # too many layouts for a proof: the lowest points of those that were expanded
-            points = [one[2] for one in heapq.nsmallest(MAX_ROUND, (one for one in waiting if one[3] is None))]
-            near += [one for one in self._measured(points) if one.measures is not None]
-            self.nearest = min(near, key=lambda one: (one.memory, one.rank), default=None)
+                return
+            for layout in (item for item in lowest if item.keeps is not None):
+                for _, memory, changes in unlimited((layout.changes, bool(layout.keeps)))["points"]:
+                    point = _Item({**layout.changes, **changes}, memory)
+                    heapq.heappush(waiting, (memory, next(self.numbers), point))
+            self._note_nearest(self._measured([item.changes for item in lowest if item.keeps is None]))
+        points = heapq.nsmallest(MAX_ROUND, (one for one in waiting if one[2].keeps is None))
+        self._note_nearest(self._measured([point.changes for _, _, point in points]))
+
+    def _note_nearest(self, measured: Iterable[Candidate]) -> None:
+        known = [one for one in (self.nearest, *measured) if one is not None and one.measures is not None]
+        self.nearest = min(known, key=lambda one: (one.memory, one.rank), default=None)
 
     def _note_left_out(self, one: Candidate) -> None:
         if is_left_out(one.refused):

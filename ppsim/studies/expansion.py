@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -134,44 +133,45 @@ class _ExpandedLayout:
         return pieces_of(self.costs)
 
     def expanded(self) -> Outcome:
-        points, refused, too_large, same = [], 0, 0, 0
-        for changes, summary, packed, partition in self._points():
-            if packed > self.limit:
-                too_large += 1
-                continue
-            try:
-                if summary is None:
-                    raise BuildError("the family does not allow these sizes")
-                costs = self._partitioned(summary, partition)
-                own = {key.partition(".")[2]: changes[key] for key in changes if key.startswith("layout.")}
-                if costs is not None and own:
-                    costs = costs.with_layout(replace(costs.layout, **own))
-                if costs is None:
-                    same += 1
-                    continue
-                if not self.space.launches(costs, summary.actions, self.layout[Key.MICROBATCHES]):
-                    raise BuildError("no framework launches it")
-                step, memory = self._bounds_of(costs, summary, changes)
-            except PpsimError:
-                refused += 1
-                continue
-            if memory > self.limit:
-                too_large += 1
-                continue
-            if partition is not None and isinstance(costs, DerivedCosts):
-                chosen = costs.layout.partition if partition == BALANCED else partition
-                changes = {**changes, Key.PARTITION: str(chosen)}
-            points.append((step, memory, changes))
-        return {"points": points, "refused": refused, "memory": too_large, "same": same}
-
-    def _points(self) -> Iterator[tuple[Changes, ScheduleSummary | None, float, Any]]:
-        """Yield the changes of each point, the summary of its schedule, what its blocks need, and its partition."""
+        points, counts = [], {"refused": 0, "memory": 0, "same": 0}
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
-            chosen |= self._needed(chosen["schedule.name"])
-            summary = self.expansion.summary({Key.DEVICES: self.devices, **self.layout, **chosen})
-            packed = packing_bound(summary, self.blocks) if summary and self.blocks and self._is_final(chosen) else 0.0
+            changes = {Key.DEVICES: self.devices, **chosen, **self._needed(chosen["schedule.name"])}
+            summary = self.expansion.summary({**self.layout, **changes})
+            never_fits = False  # under any partition
+            if summary and self.blocks and self._is_final(changes):
+                never_fits = packing_bound(summary, self.blocks) > self.limit
             for partition in self.space.partitions:
-                yield {Key.DEVICES: self.devices, **chosen}, summary, packed, partition
+                found = "memory" if never_fits else self._point(changes, summary, partition)
+                if isinstance(found, str):
+                    counts[found] += 1
+                else:
+                    points.append(found)
+        return {"points": points, **counts}
+
+    def _point(
+        self, changes: Changes, summary: ScheduleSummary | None, partition: Any
+    ) -> tuple[float, float, Changes] | str:
+        """Return a point with its bounds in seconds and bytes, or the count to which it belongs instead."""
+        if summary is None:
+            return "refused"
+        try:
+            costs = self._partitioned(summary, partition)
+            own = {key.partition(".")[2]: changes[key] for key in changes if key.startswith("layout.")}
+            if costs is not None and own:
+                costs = costs.with_layout(replace(costs.layout, **own))
+            if costs is None:
+                return "same"
+            if not self.space.launches(costs, summary.actions, self.layout[Key.MICROBATCHES]):
+                return "refused"
+            step, memory = self._bounds_of(costs, summary, changes)
+        except PpsimError:
+            return "refused"
+        if memory > self.limit:
+            return "memory"
+        if partition is not None and isinstance(costs, DerivedCosts):
+            chosen = costs.layout.partition if partition == BALANCED else partition
+            changes = {**changes, Key.PARTITION: str(chosen)}
+        return step, memory, changes
 
     def _needed(self, name: str) -> Changes:
         """Return the overlaps that a framework needs off for a schedule."""
