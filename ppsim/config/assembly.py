@@ -70,6 +70,8 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         section.pop("sharding")
     layout = faults.attempt(("layout",), lambda: Layout(**section, **resident))
     lengths = _lengths(checked, model, layout, faults)
+    if lengths is not None:
+        checked |= _first_packed_step(checked, lengths)
     schedule, given = checked["schedule"], checked.get("costs", {})
     faults += _missing_partners(checked)
     faults += _window_faults(schedule, layout, given)
@@ -115,29 +117,33 @@ def _calibrated(costs: Any, path: str, faults: _Faults) -> DerivedCosts | None:
 def _lengths(
     checked: dict[str, Any], model: Model | None, layout: Layout | None, faults: _Faults
 ) -> PackedLengths | None:
-    """Return the lengths of the sequences, and put the first step's microbatches into the sections."""
+    """Return the drawn lengths of the sequences; None without a section `lengths`, or if anything is wrong."""
     if "lengths" not in checked:
         return None
-    section, schedule = checked["lengths"], checked["schedule"]
+    section = checked["lengths"]
     faults += _length_faults(section, checked)
     lengths = faults.attempt(("lengths",), lambda: SequenceLengths(**section))
     if faults or lengths is None:
         return None
-    sizes = lengths.tokens or 1, 1, 1, 1, lengths.attention or 0.0
     if model and layout:
         attention = attention_fraction(model.layers)
-        sizes = model.sequence, layout.microbatch_size, layout.data, layout.context, attention
-    drawn = faults.attempt(("lengths",), lambda: lengths.draw(sizes[0]))
-    if drawn is None:
-        return None
-    found = PackedLengths(drawn, MicrobatchSlots(*sizes), lengths.packing)
-    factors = found.factors(0)
-    count = legal_microbatches(schedule, factors.shape[1])
+        slots = MicrobatchSlots(model.sequence, layout.microbatch_size, layout.data, layout.context, attention)
+    else:
+        slots = MicrobatchSlots(lengths.tokens or 1, 1, 1, 1, lengths.attention or 0.0)
+    drawn = faults.attempt(("lengths",), lambda: lengths.draw(slots.tokens))
+    return None if drawn is None else PackedLengths(drawn, slots, lengths.packing)
+
+
+def _first_packed_step(checked: dict[str, Any], lengths: PackedLengths) -> dict[str, Any]:
+    """Return the sections `schedule` and `costs` with the microbatches of the busiest copy in the first step."""
+    factors = lengths.factors(0)
+    count = legal_microbatches(checked["schedule"], factors.shape[1])
     busiest = factors[factors.sum(axis=1).argmax()]
-    checked["schedule"] = {**schedule, "microbatches": count}
     scale = np.append(busiest, np.zeros(count - len(busiest))).tolist()
-    checked["costs"] = {**checked.get("costs", {}), "microbatch_scale": scale}
-    return found
+    return {
+        "schedule": {**checked["schedule"], "microbatches": count},
+        "costs": {**checked.get("costs", {}), "microbatch_scale": scale},
+    }
 
 
 def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
@@ -198,18 +204,21 @@ def _towers(
         if size != int(size):
             faults.append(((*path, "images"), f"a pass has {size:g} images on each copy; it must be a whole number"))
             return None
-        shape = {"vocabulary": 1, "causal": False, **section["model"]}
-        chosen = {"framework": layout.framework, "microbatch_size": int(size), **section.get("layout", {})}
         nodes = cluster if encoder.placement == "phases" else replace(cluster, node_of_device=None)
-        own = faults.attempt((*path, "model"), lambda: DerivedCosts(Model(**shape), nodes, Layout(**chosen), given))
+        own = faults.attempt((*path, "model"), lambda: _encoder_costs(section, int(size), nodes, layout.framework))
         if own and "calibration" in checked:
             own = _calibrated(own, checked["calibration"], faults)
-        if isinstance(costs, TowerCosts):  # whose border takes the features of both
+        if isinstance(costs, TowerCosts):  # the border before the backbone takes the features of both encoders
             costs, bytes_sent = replace(costs, border_bytes=(costs.border_bytes or 0) + bytes_sent), 0.0
-        border = {
-            "border_bytes": bytes_sent, "border": (cluster.network.latency, 1 / cluster.network.bandwidth)
-        }  # fmt: skip
+        border = {"border_bytes": bytes_sent, "border": (cluster.network.latency, 1 / cluster.network.bandwidth)}
     return TowerCosts(encoder, own, costs, **border) if encoder and own and costs else None
+
+
+def _encoder_costs(section: dict[str, Any], images: int, cluster: Cluster, framework: str | None) -> DerivedCosts:
+    """Return the derived costs of an encoder whose passes have this many images."""
+    shape = {"vocabulary": 1, "causal": False, **section["model"]}
+    layout = {"framework": framework, "microbatch_size": images, **section.get("layout", {})}
+    return DerivedCosts(Model(**shape), cluster, Layout(**layout), section.get("costs", {}))
 
 
 def _pass_sizes(section: dict[str, Any], encoder: EncoderTower, hidden: int, layout: Layout) -> tuple[float, float]:

@@ -1,7 +1,7 @@
-"""Schedules that trade time for memory: R, or OFFLOAD and RELOAD, put into the lists of any schedule.
+"""Schedules that trade time for memory: R, or OFFLOAD and RELOAD, inserted into the lists of any schedule.
 
-R goes directly before each backward that needs one, or ahead of it into time that its device would be idle. Families
-with R in idle time (RiPipe, Mario), and searches within a memory limit that R helps to keep.
+R goes directly before each backward that needs one, or earlier, into idle time of its device. The module also has the
+families with R in idle time (RiPipe, Mario), and the search within a memory limit that only R can keep.
 """
 
 from __future__ import annotations
@@ -173,22 +173,20 @@ def _require_plain_lists(schedule: ScheduleColumns, what: str) -> None:
 
 def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
     """Return for each row if it belongs to the chosen stages of its device, bool."""
-    devices, counts = np.unique(schedule.holdings[:, 0], return_counts=True)
-    first_of_device = np.cumsum(counts) - counts
-    held = schedule.holdings[:, 0].astype(np.int64) * schedule.num_stages + schedule.holdings[:, 1]
-    number = np.searchsorted(held, schedule.device.astype(np.int64) * schedule.num_stages + schedule.stage)
-    local = number - first_of_device[np.searchsorted(devices, schedule.device)]
     match = FIRST_STAGES.fullmatch(stages) if isinstance(stages, str) else None
     if stages != "all" and not match:
         needed = ", or 'needed' for what does not fit" if what == "recompute" else ""
         raise BuildError(
             f"{what}={shown(stages)} is not known; use 'all', or 'first:1' for one stage of each device{needed}"
         )
-    most = int(counts.max())
+    most = int(schedule.stages_held.max())
     first = int(match[1]) if match else most
     if not 1 <= first <= most:
         raise BuildError(f"{what}={shown(stages)}: each device has {most} stage(s); use 'first:1' to 'first:{most}'")
-    return local < first
+    device, stage = schedule.holdings.T
+    position = np.zeros((schedule.devices, schedule.num_stages), np.int64)  # of a stage among those of its device
+    position[device, stage] = np.arange(len(device)) - np.searchsorted(device, device)
+    return position[schedule.device, schedule.stage] < first
 
 
 # Families with R in idle time (RiPipe, Mario), and searches within a memory limit that R helps to keep
@@ -270,12 +268,12 @@ def _search_with_r(
     found: list[ScheduleColumns] = []
     rejected: list[BuildError] = []
     changes = list(_searches(family, sizes, {**options, "costs": costs}, memory_limit))
-    for change in changes:
-        share = {"seconds": options["seconds"] / len(changes)} if options.get("seconds") else {}
+    share = {"seconds": options["seconds"] / len(changes)} if options.get("seconds") else {}
+    for number, change in enumerate(changes):
         try:
             schedule = family.columns(*sizes, **{**options, **share, **change})
-            fits = change is changes[0]
-            found.append(schedule if fits else add_recomputes(schedule, NEEDED, placing, costs, memory_limit))
+            needs_r = number > 0  # the first search keeps the limit
+            found.append(add_recomputes(schedule, NEEDED, placing, costs, memory_limit) if needs_r else schedule)
         except BuildError as error:
             rejected.append(error)
     if not found:

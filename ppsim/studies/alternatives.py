@@ -26,11 +26,11 @@ from ppsim.studies.points import memory_limit
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
 STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
-MAX_SEQUENCES = 16  # of a microbatch
+MAX_SEQUENCES = 16  # sequences of a microbatch
 MAX_CONTEXT = 32
 GROUPS = {Key.TENSOR: "TP", Key.CONTEXT: "CP", Key.DEVICES: "PP", Key.DATA: "DP"}
 MODULE_SETS = (*MODULES, "norms+activations")
-PARTS_RECOMPUTED = (0.25, 0.5, 0.75)
+FRACTIONS_RECOMPUTED = (0.25, 0.5, 0.75)
 ENDS = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
 SCHEDULES, LAYOUTS, OPTIONS, HARDWARE = "schedules", "layouts", "options", "hardware"
 
@@ -47,22 +47,22 @@ class Change(NamedTuple):
     kind: str = OPTIONS
 
 
-def single_changes(config: Config, run: Timeline, names: Needs, headroom: float = HEADROOM) -> list[Change]:
-    """Return every single change of a config, once: software first, with these schedules, then hardware.
+def single_changes(config: Config, run: Timeline, schedules: Needs, headroom: float = HEADROOM) -> list[Change]:
+    """Return every single change of a config, once: software first, then hardware.
 
-    `names` has by schedule what a framework needs of a layout to run it. `run` is the config, simulated. The fastest
-    stages are those that leave the headroom free. Keys that must follow a change, such as the microbatches of a larger
-    data-parallel group, change with it.
+    `run` is the simulated config. `schedules` are the names of the schedules to try, each with the fields of a layout
+    that a framework needs to run it. The change to the fastest stages leaves the headroom free. Keys that must follow a
+    change, such as the microbatches of a larger data-parallel group, change with it.
     """
     found: list[Change] = []
     if config.has_encoder:
         alone = config.backbone
         changes = [
             *_encoder_changes(config),
-            *(_with_encoder(config, alone, one) for one in _changes(alone, alone.simulate(), names, headroom)),
+            *(_with_encoder(config, alone, one) for one in _changes(alone, alone.simulate(), schedules, headroom)),
         ]
     else:
-        changes = _changes(config, run, names, headroom)
+        changes = _changes(config, run, schedules, headroom)
     for change in changes:
         keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
         lacking = any(lacks(config.data, key, value) for key, value in keys.items())
@@ -99,7 +99,7 @@ def _encoder_changes(config: Config) -> Iterator[Change]:
 
 
 def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
-    """Return a change of the backbone with the data-parallel copies of an encoder on its devices, which follow."""
+    """Return a change of the backbone, with the data-parallel copies that an encoder on its devices then has."""
     keys = (Key.TENSOR, Key.CONTEXT, Key.DATA)
     if encoder_size(config.data, {}, EncoderKey.PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
         return change
@@ -110,10 +110,10 @@ def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
     return change._replace(keys={**change.keys, EncoderKey.DATA: copies})
 
 
-def _changes(config: Config, run: Timeline, names: Needs, headroom: float) -> Iterator[Change]:
+def _changes(config: Config, run: Timeline, schedules: Needs, headroom: float) -> Iterator[Change]:
     is_list = "csv" in config.schedule
     if not is_list:
-        yield from _schedule_changes(config, run, names)
+        yield from _schedule_changes(config, run, schedules)
     costs = config.costs
     if isinstance(costs, DerivedCosts):
         if not is_list:
@@ -130,17 +130,17 @@ def _changes(config: Config, run: Timeline, names: Needs, headroom: float) -> It
         yield Change("links with half the latency", keys, "links", HARDWARE)
 
 
-def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[Change]:
+def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterator[Change]:
     section, devices = config.schedule, run.schedule.devices
     own = find_family(section["name"])
     if devices == 1:
         return
-    now = section.get("stages_per_device") or own.stages_per_device
+    now = _stages_per_device(section)
     for count in _stage_counts(config, devices, own.fixed_stages):
         if count is not None and count != now:
             keys = {Key.STAGES: count, **_partition_for(config, count * devices)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
-    for name, needs in names.items():
+    for name, needs in schedules.items():
         family, costs, follows = find_family(name), config.costs, dict[str, Any]()
         if isinstance(costs, DerivedCosts):
             follows = needed(costs.layout, needs)
@@ -153,6 +153,11 @@ def _schedule_changes(config: Config, run: Timeline, names: Needs) -> Iterator[C
             keys |= _partition_for(config, stages)
             words = f"{name} x{count}" if count else name
             yield Change(words, keys, f"schedule {name}", SCHEDULES)
+
+
+def _stages_per_device(section: Mapping[str, Any]) -> int:
+    """Return the stages per device of a section `schedule`: those given, or the family's."""
+    return section.get("stages_per_device") or find_family(section["name"]).stages_per_device
 
 
 def _stage_counts(config: Config, devices: int, fixed: bool) -> list[int | None]:
@@ -170,11 +175,12 @@ def _grouping(name: str, devices: int, microbatches: int) -> dict[str, int] | No
 
 
 def _partition_for(config: Config, stages: int) -> dict[str, Any]:
-    """Return the keys that follow another number of stages: what is listed per stage, or by bars, gets a rule."""
-    costs, own = config.costs, config.schedule
-    if not isinstance(costs, DerivedCosts) or stages == own["devices"] * (
-        own.get("stages_per_device") or find_family(own["name"]).stages_per_device
-    ):
+    """Return the keys that follow another number of stages.
+
+    A partition that lists the layers of each stage becomes the balanced one, a list of recompute levels its commonest.
+    """
+    costs, section = config.costs, config.schedule
+    if not isinstance(costs, DerivedCosts) or stages == section["devices"] * _stages_per_device(section):
         return {}
     layout, keys = costs.layout, dict[str, Any]()
     listed = not isinstance(layout.partition, str) or layout.cut_by_pattern(costs.model)
@@ -227,10 +233,9 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
         given = {name: None for name in ("stages_per_device", "options") if config.schedule.get(name) is not None}
         keys |= {"schedule.name": ONE_DEVICE, **{f"schedule.{name}": None for name in given}}
     else:
-        family, own = find_family(config.schedule["name"]), config.schedule.get("stages_per_device")
-        stages = own or family.stages_per_device
+        stages = _stages_per_device(config.schedule)
         fitting = max((costs.model.num_layers + 2) // new[Key.DEVICES], 1)
-        if own and own > fitting:
+        if config.schedule.get("stages_per_device") and stages > fitting:
             stages = fitting
             keys |= {Key.STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, Key.STAGES: None}
     return keys | _partition_for(config, stages * new[Key.DEVICES])
@@ -277,7 +282,7 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         if not absent.get(level) and ({*now} != {level} or blocks is not None):
             yield Change(f"recompute {level}", {Key.RECOMPUTE_LEVEL: level, **whole}, "recompute")
     per_stage = costs.model.num_layers // stages
-    for count in sorted({round(part * per_stage) for part in PARTS_RECOMPUTED} - {0, per_stage, blocks}):
+    for count in sorted({round(fraction * per_stage) for fraction in FRACTIONS_RECOMPUTED} - {0, per_stage, blocks}):
         keys = {Key.RECOMPUTE_LEVEL: "full", "layout.recompute_stages": None, "layout.recompute_blocks": count}
         yield Change(f"recompute {count} of {per_stage} blocks per stage", keys, "recompute")
     if run.peak_memory is not None:

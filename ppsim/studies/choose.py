@@ -179,18 +179,21 @@ def _schedule(one: Candidate) -> str:
 
 
 def _differences(drawn: list[Candidate], names: list[str]) -> list[str]:
-    """Return what else differs between candidates of one name, such as `recompute full`."""
+    """Return what else differs between candidates of one name, such as `recompute full`.
+
+    A key is in the texts of candidates that differ in it and in none of the keys before it.
+    """
     found = [""] * len(drawn)
     for key in dict.fromkeys(key for one in drawn for key in one.changes):
-        alike: dict[tuple[str, str], set[str]] = {}
-        values = [str(one.changes.get(key, "")) for one in drawn]
-        for *name, value in zip(names, found, values, strict=True):
-            alike.setdefault((name[0], name[1]), set()).add(value)
         word = key.rpartition(".")[2].replace("_", " ")
-        found = [
-            ", ".join(filter(None, (other, f"{word} {value}"))) if value and len(alike[name, other]) > 1 else other
-            for name, other, value in zip(names, found, values, strict=True)
-        ]
+        values = [str(one.changes.get(key, "")) for one in drawn]
+        equal_so_far = [*zip(names, found, strict=True)]
+        values_of: dict[tuple[str, str], set[str]] = {}
+        for texts, value in zip(equal_so_far, values, strict=True):
+            values_of.setdefault(texts, set()).add(value)
+        for index, value in enumerate(values):
+            if value and len(values_of[equal_so_far[index]]) > 1:
+                found[index] = ", ".join(filter(None, (found[index], f"{word} {value}")))
     return found
 
 
@@ -223,7 +226,7 @@ def choose(
 
     The answer is the same as if every point were simulated. A point is left out only if its lower bounds prove that
     its memory is above the limit, or that `top` points that fit are faster. With an encoder, layouts of the backbone
-    are ranked first, for each number of GPUs that it may leave, and encoders are then tried beside the fastest.
+    are ranked first, for each number of GPUs that the encoder leaves; encoders are then tried with the fastest layouts.
 
     Parameters
     ----------
@@ -298,13 +301,13 @@ def _of_towers(
     measured = functools.partial(run_points, search.source, **options)
     choices = search.run(alone, measured, top, functools.partial(memory_limit, headroom=headroom))
     ranked, front = rank(search.fitting, top), front_of(search.fitting)
-    nearest = min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
-    if not ranked and nearest is None:
+    nearest = None if ranked else min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
+    shown = ranked[0] if ranked else nearest
+    if shown is None:
         raise ConfigError(f"{search.source.place}: no encoder is possible beside a layout; {search.refusal}")
     values: dict[str, list[Any]] = {}
     for key, listed in itertools.chain(*(one.space.values.items() for one in choices), search.values.items()):
         values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]
-    whole = search.source.config((ranked or [nearest])[0].changes)  # type: ignore[union-attr]
     left_out = [one for choice in choices for one in choice.left_out]
-    space = Space(whole, search.gpus, choices[0].space.batch, values)
-    return _choice(space, headroom, search.counts, ranked, front, None if ranked else nearest, left_out, lambda: front)
+    space = Space(search.source.config(shown.changes), search.gpus, choices[0].space.batch, values)
+    return _choice(space, headroom, search.counts, ranked, front, nearest, left_out, lambda: front)

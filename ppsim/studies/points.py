@@ -31,10 +31,10 @@ from ppsim.studies.worker_pool import FEW, JobRunner, Outcome, open_resources
 PATIENCE = 4  # times the usual number of cuts for a ranked point
 NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
 SAME = 0.01  # relative: steps of variants of one idea that count as equal
-IDEA = (
+GROUP_KEYS = (
     "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
-    "schedule.name", "layout.recompute",
 )  # fmt: skip
+IDEA = (*GROUP_KEYS, "schedule.name", "layout.recompute")  # keys whose values make an idea
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
@@ -180,7 +180,7 @@ def rounded(step: float) -> float:
 
 
 def idea_of(changes: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a ranked row stands for: the parallel groups, the schedule and the recompute level of a point."""
+    """Return the idea of a point: its parallel groups, its schedule and its recompute level."""
     return tuple(str(changes.get(key)) for key in IDEA)
 
 
@@ -200,32 +200,32 @@ def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
 
 
 def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None) -> list[Candidate]:
-    """Return ranked candidates in groups that the model cannot tell apart, each with its place, such as 1, 1= or 3.
+    """Return ranked candidates, each with its place, such as 1, 1= or 3; ties share a place, the simplest first.
 
-    A group has the candidates whose steps are within the error of published pairs of its fastest: `errors` has the one
-    for other `schedules` in the same groups, and for other `layouts`; None stands for given costs, which have none. The
-    simplest of a group is first: the fewest pipeline devices, no recompute, a schedule that most frameworks run.
+    A tie is a candidate whose step the model cannot tell from the fastest one of its place: the ratio of both is within
+    the error of published pairs. `errors` has this error for pairs of `schedules` in equal groups, and of `layouts`;
+    None means given costs, which have no error.
     """
     rest, found = sorted(ranked, key=lambda one: one.rank), list[Candidate]()
     while rest:
-        fastest = rest[0]
-        limits = {id(one): fastest.expected * _error(errors, fastest, one) for one in rest}
-        group = [one for one in rest if one.expected <= limits[id(one)]]
-        group.sort(key=lambda one: (*_plainness(one), one.rank))
+        ties = [one.expected <= rest[0].expected * _error(errors, rest[0], one) for one in rest]
+        group = sorted(itertools.compress(rest, ties), key=lambda one: (*_simplicity(one), one.rank))
         number = len(found) + 1
         found += [replace(one, place=f"{number}=" if index else f"{number}") for index, one in enumerate(group)]
-        rest = [one for one in rest if one not in group]
+        rest = [one for one, is_tie in zip(rest, ties, strict=True) if not is_tie]
     return found
 
 
 def _error(errors: Mapping[str, float] | None, one: Candidate, other: Candidate) -> float:
+    """Return the ratio of two steps up to which the model cannot tell which is shorter."""
     if errors is None:
         return 1.0
-    same = all(one.changes.get(key) == other.changes.get(key) for key in IDEA[:-2])
-    return errors["schedules" if same else "layouts"]
+    have_equal_groups = all(one.changes.get(key) == other.changes.get(key) for key in GROUP_KEYS)
+    return errors["schedules" if have_equal_groups else "layouts"]
 
 
-def _plainness(one: Candidate) -> tuple[int, bool, int]:
+def _simplicity(one: Candidate) -> tuple[int, bool, int]:
+    """Return a sort key: few pipeline devices, then no recompute, then a schedule that many frameworks run."""
     recomputes = one.changes.get("layout.recompute", "none") != "none"
     return one.changes.get("schedule.devices", 1), recomputes, -len(frameworks_running(one.changes["schedule.name"]))
 

@@ -140,8 +140,14 @@ class Space:
             return None
         if copies == 1:  # nothing can be sharded: the first kind stands for all
             return {**SHARDINGS["none"], Key.REPLICAS: 1} if kind == self.values[Key.SHARDING][0] else None
-        replicas = self._replicas(copies, size(Key.TENSOR)) if kind == "hybrid" else 1
-        return None if replicas is None else {**SHARDINGS[kind], Key.REPLICAS: replicas}
+        replicas = 1
+        if kind == "hybrid":  # each node holds a whole copy of the weights
+            costs = self.config.costs
+            node = costs.cluster.gpus_per_node // size(Key.TENSOR) if isinstance(costs, DerivedCosts) else 1
+            if not 1 < node < copies or copies % node:
+                return None
+            replicas = copies // node
+        return {**SHARDINGS[kind], Key.REPLICAS: replicas}
 
     def _differs(self, point: Changes, size: Callable[[str], int]) -> bool:
         """Return False if a knob has no effect in this layout, so that another point is the same; drop such knobs."""
@@ -174,15 +180,6 @@ class Space:
         below = max((self.batch // unit * unit for unit in units), default=self.batch)
         above = min((-(-self.batch // unit) * unit for unit in units), default=self.batch)
         return sorted({below, above} - {0}) if below < self.batch < above else []
-
-    def _replicas(self, copies: int, tensor: int) -> int | None:
-        """Return the number of nodes, each of which holds one whole copy of sharded weights.
-
-        None unless several nodes have several copies each.
-        """
-        costs = self.config.costs
-        node = costs.cluster.gpus_per_node // tensor if isinstance(costs, DerivedCosts) else 1
-        return copies // node if 1 < node < copies and copies % node == 0 else None
 
     def schedules(self, devices: int, keeps: bool | None = None, combined: bool | None = None) -> Iterator[Changes]:
         """Yield every schedule on a number of devices: its name and stages per device.
