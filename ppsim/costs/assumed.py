@@ -223,7 +223,7 @@ def not_counted(setup: Setup) -> str:
 def fp8(setup: Setup) -> str | None:
     """Return the sentence about fp8; None if products run in bf16."""
     casts, peak = setup.layout.casts, setup.cluster.device.peak_fp8
-    if casts is None or peak is None:
+    if casts.recipe == "none" or peak is None:
         return None
     scales = {"tensor": "a scale for each tensor", "delayed": "scales of the steps before", "block": "scales by block"}
     return (

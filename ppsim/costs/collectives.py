@@ -32,21 +32,22 @@ def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
 def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1, messages: int = 1) -> float:
     """Return the seconds of reducing a stage's gradients over its data-parallel copies, once a step.
 
-    An all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
-    arXiv 1910.02054, section 7. `copies` devices of a pipeline hold the stage, 2 in a bidirectional one;
-    the gradients go in so many `messages`. Gradients that are reduced by block are whole once a step over replicas.
+    This is an all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
+    arXiv 1910.02054, section 7. With replicas it is that half inside each replica, which gradients reduced by block
+    have done before, and then an all-reduce of each GPU's part over the replicas. `copies` devices of a pipeline hold
+    the stage, 2 in a bidirectional one; the gradients go in so many `messages`.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
-    size = layout.gradient_bytes
+    value_bytes = layout.gradient_bytes
     if not (layout.distributed_optimizer or layout.sharded):
-        return _over_groups(setup, all_reducing, size, parameters, copies, messages)
+        return _over_groups(setup, all_reducing, value_bytes, parameters, copies, messages)
     if layout.replicas == 1:
-        return _over_groups(setup, ring_pass, size, parameters, copies, messages)
+        return _over_groups(setup, ring_pass, value_bytes, parameters, copies, messages)
     scattering = 0.0 if layout.reduces_blocks else scatter_seconds(setup, parameters, messages)
-    own = tuple(part / size for part, size in zip(parameters, layout.optimizer_groups, strict=True))
-    groups = tuple(every // size for every, size in zip(layout.data_groups, layout.optimizer_groups, strict=True))
-    apart = layout.optimizer_groups
-    return scattering + _over_groups(setup, all_reducing, size, own, copies, messages, groups, apart)
+    sharers = layout.optimizer_groups
+    own = tuple(part / size for part, size in zip(parameters, sharers, strict=True))
+    replicas = tuple(every // size for every, size in zip(layout.data_groups, sharers, strict=True))
+    return scattering + _over_groups(setup, all_reducing, value_bytes, own, copies, messages, replicas, sharers)
 
 
 def scatter_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
@@ -72,20 +73,20 @@ def regather_seconds(setup: Setup, parameters: tuple[float, float], messages: in
 
 def _over_groups(
     setup: Setup, collective: Callable[[Group, float, int], float], value_bytes: int, parameters: tuple[float, ...],
-    copies: int, messages: int = 1, groups: tuple[int, ...] | None = None, apart: tuple[int, ...] = (1, 1),
+    copies: int, messages: int = 1, groups: tuple[int, ...] | None = None, strides: tuple[int, ...] = (1, 1),
 ) -> float:  # fmt: skip
     """Return the seconds of one collective of the dense parameters, then one of the routed experts'.
 
-    `groups` are the GPUs of each, by default all that hold the same parameters; the members of a group are `apart`
-    times as far from each other as neighbours in these.
+    `groups` are the sizes of their groups, by default of all GPUs that hold the same parameters; a group takes every
+    `strides`-th of these GPUs.
     """
-    layout = setup.layout
+    layout, seconds = setup.layout, 0.0
     distances = (layout.tensor, layout.split_experts * layout.expert)
-    each = zip(parameters, groups or layout.data_groups, distances, apart, strict=True)
-    return sum(
-        collective(group_of(setup.cluster, size * copies, distance * far), value_bytes * part, messages)
-        for part, size, distance, far in each if size * copies > 1 and part
-    )  # fmt: skip
+    for part, size, distance, stride in zip(parameters, groups or layout.data_groups, distances, strides, strict=True):
+        if size * copies > 1 and part:
+            group = group_of(setup.cluster, size * copies, distance * stride)
+            seconds += collective(group, value_bytes * part, messages)
+    return seconds
 
 
 def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -100,29 +101,29 @@ def sharded_blocks(setup: Setup, layer: Layer) -> tuple[float, float]:
     work, level = setup.work(layer), layout.common_recompute
     backward = work.input_grad + work.weight_grad + setup.repeated_seconds(layer, level)
     wait = group_of(cluster, layout.optimizer_groups[0], layout.tensor).wait
-    forward_wait, backward_wait = (
-        min(wait, max(computing - exchanging, 0.0)) * bool(exchanging)
-        for exchanging, computing in ((gathering, work.forward), (gathering + reducing, backward))
-    )
+
+    def exposed(exchanging: float, computing: float) -> float:
+        hidden_wait = min(wait, max(computing - exchanging, 0.0)) if exchanging else 0.0
+        return exposed_seconds(setup, exchanging + hidden_wait, computing)
+
     out = into = 0.0
     if cluster.device.achieved is None:  # copies run between the block's own kernels
-        moved = zip(layout.run_by.facts.messages.copies, (sum(gathered) * layout.sharded, sum(whole)), strict=True)
-        out, into = (cluster.device.rates.streaming(each * parameters) for each, parameters in moved)
-    return (
-        exposed_seconds(setup, gathering + forward_wait, work.forward) + out,
-        exposed_seconds(setup, gathering + reducing + backward_wait, backward) + out + into,
-    )
+        gather_copies, reduce_copies = layout.run_by.facts.messages.copies
+        out = cluster.device.rates.streaming(gather_copies * sum(gathered)) if layout.sharded else 0.0
+        into = cluster.device.rates.streaming(reduce_copies * sum(whole))
+    return exposed(gathering, work.forward) + out, exposed(gathering + reducing, backward) + out + into
 
 
 def spared_by_fp8(setup: Setup, layers: Iterable[Layer]) -> tuple[float, float]:
-    """Return what a gather of weights in fp8 spares, in parameters of bf16: of dense ones, and of experts.
+    """Return what a gather in fp8 spares, counted as parameters in bf16: dense ones, and those of routed experts.
 
     A distributed optimizer gathers MXFP8's weights in bf16, to cast them along rows and along columns.
     Source: NVIDIA/Megatron-LM, core/distributed/param_and_grad_buffer.py.
     """
     layout = setup.layout
-    spared = (1 - FP8_BYTES / VALUE_BYTES) * (layout.fp8_gather and (layout.sharded or layout.fp8 != "block"))
-    parts = [layout.fp8_parameters(layer) for layer in layers if spared]
+    if not layout.fp8_gather or (layout.fp8 == "block" and not layout.sharded):
+        return 0.0, 0.0
+    spared, parts = 1 - FP8_BYTES / VALUE_BYTES, [layout.fp8_parameters(layer) for layer in layers]
     return spared * sum(dense for dense, _ in parts), spared * sum(experts for _, experts in parts)
 
 
@@ -144,9 +145,10 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of a block's tensor-parallel collectives."""
     if layer.name not in IN_A_BLOCK:
         return 0.0, 0.0
-    one = _border_all_reduce(setup, setup.layout.fp8 != "none")
-    unsplit = layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts
-    seconds = (layer.sums - bool(unsplit)) * one  # no GPU splits an expert
+    sums = layer.sums
+    if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
+        sums -= 1  # each GPU has whole experts, whose outputs need no sum
+    seconds = sums * _border_all_reduce(setup, setup.layout.fp8 != "none")
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor  # nothing overlaps the first of its t parts
@@ -160,10 +162,12 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of the tensor-parallel all-reduces of the embedding and of each loss, and of whole logits."""
-    seconds, layout = _border_all_reduce(setup), setup.layout
-    logits = VALUE_BYTES * layer.logits * layout.microbatch_size / layout.context * layout.run_by.facts.extra.logits
-    gather = ring_pass(group_of(setup.cluster, layout.tensor), logits) * bool(logits)
-    return seconds * (layer.name == "embedding") + gather, seconds * layer.losses
+    layout, all_reducing = setup.layout, _border_all_reduce(setup)
+    forward = all_reducing if layer.name == "embedding" else 0.0
+    if layer.logits and layout.run_by.facts.extra.logits:
+        logits = VALUE_BYTES * layer.logits * layout.microbatch_size / layout.context
+        forward += ring_pass(group_of(setup.cluster, layout.tensor), logits)
+    return forward, all_reducing * layer.losses
 
 
 def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
@@ -210,23 +214,24 @@ def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> 
     arXiv 2412.19437, section 3.2.3.
     """
     layout, model = setup.layout, setup.model
-    users = [{"embedding", "prediction"}, {"head"}]
-    users = [set.union(*users), set()] if model.tied_embeddings else users
-    holders = np.array([[not names.isdisjoint(own) for own in stages] for names in users])
+    of_embedding, of_head = {"embedding", "prediction"}, {"head"}
+    if model.tied_embeddings:
+        of_embedding, of_head = of_embedding | of_head, set[str]()
+    holders = np.array([[not users.isdisjoint(names) for names in stages] for users in (of_embedding, of_head)])
     gathered = 1.0 if layout.reduces_blocks else min(layout.max_active_stages * part, 1.0)
     whole = layout.state_bytes((model.vocabulary * model.hidden / layout.tensor, 0.0), gathered)
     return np.array(whole)[:, None, None] * setup.factor("state") * holders
 
 
-def _visited(places: float, visits: float) -> float:
-    """Return how many of these places so many experts of a token lie in, if each lies in any of them."""
-    return places * (1 - (1 - 1 / places) ** visits)
+def _visited(places: float, experts: float) -> float:
+    """Return how many of these nodes or GPUs are expected to have one of a token's experts, if each lies anywhere."""
+    return places * (1 - (1 - 1 / places) ** experts)
 
 
 def _visited_by_groups(setup: Setup, places: int) -> float:
-    """Return the same of nodes or GPUs, if a router takes a token's experts from some groups of experts."""
+    """Return the same number if a router first chooses groups of experts, and then experts in these."""
     groups, chosen = setup.layout.expert_groups, setup.layout.groups_per_token
-    if places < groups:  # a place without any of the chosen groups is not visited
+    if places < groups:  # a node or GPU without any of the chosen groups is not visited
         return places * (1 - math.comb(groups - groups // places, chosen) / math.comb(groups, chosen))
     return _visited(places * chosen / groups, setup.model.experts_per_token)
 

@@ -159,7 +159,7 @@ class DerivedCosts(Setup):
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        ways = bool(layout.casts and layout.casts.holds_inputs), layout.chosen("fused"), layout.chosen("fused_norms")
+        ways = layout.casts.holds_inputs, layout.chosen("fused"), layout.chosen("fused_norms")
         held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
         held -= LOGIT_BYTES * layer.logits / layout.tensor * (layout.loss_chunks > 1)  # none after their backward
         held *= self.factor("activations") * (1 + layout.run_by.facts.extra.fragments)

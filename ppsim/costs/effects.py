@@ -40,15 +40,16 @@ def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | Non
     moved += setup.layout.run_by.facts.moves.step * sum(parameters)
     if device.achieved is None:
         return device.rates.streaming(moved)
-    return device.memory_bandwidth and moved / device.memory_bandwidth
+    return None if device.memory_bandwidth is None else moved / device.memory_bandwidth
 
 
 def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:
+    """Return the seconds of reducing a stage's gradients once per step; None if one GPU has all of them by then."""
     layout = setup.layout
-    needed = layout.replicas > 1 if layout.reduces_blocks else stage.copies * max(layout.data_groups) > 1
-    return (
-        collectives.reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage)) if needed else None
-    )
+    is_reduced = layout.replicas > 1 if layout.reduces_blocks else stage.copies * max(layout.data_groups) > 1
+    if not is_reduced:
+        return None
+    return collectives.reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage))
 
 
 def _messages(setup: Setup, stage: StageOfStep) -> int:
@@ -63,10 +64,12 @@ def _messages(setup: Setup, stage: StageOfStep) -> int:
 
 
 def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
+    """Return the seconds of gathering the new weights of a stage; None without a bandwidth, as for the step itself."""
     if setup.cluster.device.memory_bandwidth is None:
         return None
-    dense, experts = (own - less for own, less in zip(stage.parameters, stage.spared, strict=True))
-    return collectives.regather_seconds(setup, (dense, experts), _messages(setup, stage))
+    (dense, experts), (dense_spared, experts_spared) = stage.parameters, stage.spared
+    gathered = dense - dense_spared, experts - experts_spared
+    return collectives.regather_seconds(setup, gathered, _messages(setup, stage))
 
 
 # The order is that of the sentences, and that in which the seconds inside actions are added.
@@ -126,13 +129,14 @@ class Exchange(NamedTuple):
 def exchange(setup: Setup, layer: Layer) -> Exchange:
     """Return the seconds that the effects add to the computation of a layer."""
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
-    repeated = sum(part[0] for part, again in parts if again and layer.recomputable)
-    repeated -= setup.layout.run_by.facts.stops_early * collectives.expert_parallel(setup, layer)[0] / 2
-    return Exchange(sum(part[0] for part, _ in parts), sum(part[1] for part, _ in parts), repeated)
+    repeated = sum(forward for (forward, _), again in parts if again and layer.recomputable)
+    if setup.layout.run_by.facts.stops_early:  # before the tokens come back from the experts
+        repeated -= collectives.expert_parallel(setup, layer)[0] / 2
+    return Exchange(sum(forward for (forward, _), _ in parts), sum(back for (_, back), _ in parts), repeated)
 
 
 class StageOfStep(NamedTuple):
-    """Properties of a stage that determine its seconds once per step."""
+    """Amounts of a stage that determine its seconds once per step."""
 
     parameters: tuple[float, float]  # dense parameters and those of routed experts on one GPU
     spared: tuple[float, float]  # parameters of bf16 that a gather in fp8 spares of both
@@ -151,14 +155,23 @@ def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[
 
 
 def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
-    found, layout = dict[str, float](), setup.layout
+    """Return the seconds of one stage once per step, by parameter of `Costs`, without those that a pass hides."""
+    found = dict[str, float]()
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
-        reduced_last = effect.hidden_under == "backward" and layout.shards_by("step")  # after the last backward
-        beside = layout.chosen("overlap_data") or (effect.hidden_under == "backward" and layout.reduces_blocks)
-        if seconds and effect.hidden_under and beside and not reduced_last:
+        if seconds is None:
+            continue
+        if seconds and _hides(setup, effect.hidden_under):
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + collectives.exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
-        if seconds is not None:
-            found[effect.key] = found.get(effect.key, 0.0) + seconds
+        found[effect.key] = found.get(effect.key, 0.0) + seconds
     return found
+
+
+def _hides(setup: Setup, half: str) -> bool:
+    """Return whether a stage's "forward" or "backward" hides the collectives of a step that can run under it."""
+    layout = setup.layout
+    if half == "backward":
+        reduced_last = layout.shards_by("step")  # after the last backward
+        return not reduced_last and (layout.chosen("overlap_data") or layout.reduces_blocks)
+    return half == "forward" and layout.chosen("overlap_data")

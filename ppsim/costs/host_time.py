@@ -28,14 +28,16 @@ class LayerTimes(NamedTuple):
 
 
 def start_seconds(setup: Setup) -> float:
-    """Return the seconds of one start of a kernel; 0 where nothing waits for the host.
+    """Return the seconds of one start of a kernel; 0 if nothing waits for the host.
 
-    That is under CUDA graphs and compilers that fuse, and with an achieved fraction, which contains the waiting. Graphs
-    do not start the products of single experts, whose sizes change with the tokens that they get.
+    Nothing does under CUDA graphs and compilers that fuse, or with an achieved fraction, which contains the waiting.
+    Graphs do not start the products of single experts, whose sizes change with the tokens that they get.
     """
     layout, device = setup.layout, setup.cluster.device
-    spared = layout.chosen("cuda_graphs") or (layout.run_by.host.compiled and layout.chosen("fused"))
-    return 0.0 if spared or device.achieved is not None or device.operators is None else device.operators.start
+    is_compiled = layout.run_by.facts.host.compiled and layout.chosen("fused")
+    if is_compiled or layout.chosen("cuda_graphs") or device.achieved is not None or device.operators is None:
+        return 0.0
+    return device.operators.start
 
 
 def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[float, float]:
@@ -44,55 +46,68 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     `recomputed`: B repeats the starts of F.
     """
     start = start_seconds(setup)
-    ways = block_starts(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
-    each = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
-    forward, backward = (one * start + many * each for one, many in zip(ways, expert_starts(setup, layer), strict=True))
-    return forward, backward + (recomputed and layer.recomputable) * forward
+    expert_start = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
+    starts = block_starts(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
+    forward, backward = (
+        count * start + experts * expert_start
+        for count, experts in zip(starts, expert_starts(setup, layer), strict=True)
+    )
+    return forward, backward + forward if recomputed and layer.recomputable else backward
 
 
 def block_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the starts of a block in F and in B, without those of single experts."""
-    layout, host, routed = setup.layout, setup.layout.run_by.host, layer.expert_parameters > 0
-    each_way = host.tensor * (layout.tensor > 1) + layout.router_kernels * routed
-    gathers, sharded = host.gathers * (layout.optimizer_groups[0] > 1), layout.shards_by("block")
-    parts = (
-        (host.latent, any(linear.module == "latent" for linear in layer.operators.products)),
-        (host.shared, routed and setup.model.shared_experts > 0),
-        (host.exchange, routed and layout.regroups(setup.model) > 0),
-    )
-    forward, backward = (
-        own + (hooks + gathers) * sharded + each_way + sum(part[way] * there for part, there in parts)
-        for way, (own, hooks) in enumerate(zip(host[:2], host.hooks, strict=True))
-    )
-    return forward, backward
+    layout, host = setup.layout, setup.layout.run_by.facts.host
+    is_routed = layer.expert_parameters > 0
+    starts = [(host.forward, host.backward)]
+    if layout.shards_by("block"):
+        starts.append(host.hooks)
+        if layout.optimizer_groups[0] > 1:
+            starts.append((host.gathers, host.gathers))
+    if layout.tensor > 1:
+        starts.append((host.tensor, host.tensor))
+    if any(linear.module == "latent" for linear in layer.operators.products):
+        starts.append(host.latent)
+    if is_routed:
+        starts.append((layout.router_kernels, layout.router_kernels))
+        if setup.model.shared_experts:
+            starts.append(host.shared)
+        if layout.regroups(setup.model):
+            starts.append(host.exchange)
+    return sum(forward for forward, _ in starts), sum(backward for _, backward in starts)
 
 
 def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return how many products and casts of single experts the host starts in F of a layer, and in its B."""
     layout, casts = setup.layout, setup.layout.casts
+    if layout.groups_experts:
+        return 0.0, 0.0
     forward = backward = 0.0
-    for linear in () if layout.groups_experts else layer.operators.products:
-        experts = linear.copies / layout.expert * linear.expert
-        if experts > 1:
-            forward, backward = forward + experts, backward + 2 * experts
-            if casts and casts.apply_to(linear):
-                cast = casts.kernels(experts)
-                entering, weights = cast * linear.holds_input, cast * casts.weights
-                forward += entering + weights
-                backward += cast + weights + entering * (not casts.holds_inputs)
+    for linear in layer.operators.products:
+        experts = linear.copies / layout.expert
+        if not linear.expert or experts <= 1:
+            continue
+        forward, backward = forward + experts, backward + 2 * experts
+        if casts.apply_to(linear):
+            cast = casts.kernels(experts)
+            inputs, weights = cast if linear.holds_input else 0, cast if casts.weights else 0
+            forward += inputs + weights
+            backward += cast + weights + (0 if casts.holds_inputs else inputs)
     return forward, backward
 
 
 def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, float]:
-    """Return the seconds by which drifting hosts delay a block of a tensor-parallel group each way: hosts, and GPUs.
+    """Return the seconds that host and GPU wait in F, and again in B, of a block for drifting hosts of a tensor group.
 
     On a pipeline of more than one node the hosts wait for each other; in a group of several nodes the GPUs do.
     """
-    host, group = setup.layout.run_by.host, group_of(setup.cluster, setup.layout.tensor)
-    apart = (group.size > 1) * (len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1)
-    apart *= 1 + (group.nodes > 1) / 4
-    each = setup.factor("drift") * start_seconds(setup) * layer.recomputable
-    return each * host.member * group.size * apart, each * host.node * (group.nodes - 1)
+    host, group = setup.layout.run_by.facts.host, group_of(setup.cluster, setup.layout.tensor)
+    if group.size == 1 or not layer.recomputable:
+        return 0.0, 0.0
+    each = setup.factor("drift") * start_seconds(setup)
+    of_host = each * host.member * group.size * (1.25 if group.nodes > 1 else 1)
+    has_nodes = len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1
+    return of_host if has_nodes else 0.0, each * host.node * (group.nodes - 1)
 
 
 def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
@@ -104,7 +119,7 @@ def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
     """
     layout = setup.layout
     counts = layer.expert_parameters > 0 and min(layout.tensor, layout.expert) > 1 and layout.regroups(setup.model) > 0
-    return min(forward) * counts
+    return min(forward) if counts else 0.0
 
 
 def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
@@ -112,12 +127,13 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
 
     Each of a message's two headers is looked for again after `poll`; half of it passes after a long pass until a look.
     """
-    stall, cluster = setup.layout.run_by.facts.stall, setup.cluster
+    stall, cluster, run_by = setup.layout.run_by.facts.stall, setup.cluster, setup.layout.run_by
     nodes = -(-devices * setup.layout.gpus_per_device // cluster.gpus_per_node)
-    late = nodes >= stall.nodes or group_of(cluster, setup.layout.tensor).nodes >= stall.group_nodes
-    late &= not setup.layout.run_by.asked  # a named version is a release
-    each = 2 * stall.poll + min(busy, stall.poll) / 2
-    return each * min(devices - 1, 2) * late * bool(start_seconds(setup))
+    polls = nodes >= stall.nodes or group_of(cluster, setup.layout.tensor).nodes >= stall.group_nodes
+    if not polls or run_by.asked or not start_seconds(setup):  # a named version is a release, which does not poll
+        return 0.0
+    neighbours = min(devices - 1, 2)
+    return (2 * stall.poll + min(busy, stall.poll) / 2) * neighbours
 
 
 def waiting(layers: Iterable[LayerTimes], blocking: bool) -> float:

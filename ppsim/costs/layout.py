@@ -288,21 +288,26 @@ class Layout:
         return found
 
     @cached_property
-    def casts(self) -> Casts | None:
-        """Recipe for products in fp8; None if all run in bf16."""
+    def casts(self) -> Casts:
+        """Recipe for products in fp8."""
         if self.fp8 == "none":
-            return None
-        each_microbatch = self.shards_by("block") and not self.fp8_gather
-        fused = self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts")
-        own = self.chosen("fp8_experts"), each_microbatch, self.chosen("fp8_inputs"), fused, self.fp8_head
+            return Casts()
         separate = self.fp8 == "tensor" and not self.chosen("fused")
-        return Casts(self.fp8, *own, self.run_by.facts.moves.cast * separate)
+        return Casts(
+            self.fp8,
+            experts=self.chosen("fp8_experts"),
+            weights=self.shards_by("block") and not self.fp8_gather,
+            holds_inputs=self.chosen("fp8_inputs"),
+            fused_experts=self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts"),
+            head=self.fp8_head,
+            separate=self.run_by.facts.moves.cast if separate else 0.0,
+        )
 
     @property
     def groups_experts(self) -> bool:
         """If the products of a GPU's experts are one kernel, so that the host starts none of them by itself."""
-        grouped = self.chosen("grouped_experts") and not self.run_by.host.each_expert
-        return grouped or bool(self.casts and self.casts.fused_experts)
+        grouped = self.chosen("grouped_experts") and not self.run_by.facts.host.each_expert
+        return grouped or self.casts.fused_experts
 
     @property
     def exchanges_heads(self) -> bool:
@@ -404,10 +409,10 @@ class Layout:
         return dense // self.replicas, max(1, experts // self.replicas)
 
     def regroups(self, model: Model) -> int:
-        """Return how often a GPU copies tokens for its experts, and their results, more than once.
+        """Return how many times beyond the first a GPU copies tokens into the order of its experts, and back.
 
-        It sorts what an all-to-all brings: Megatron-LM, core/transformer/moe, token_dispatcher.py, sort_chunks_by_idxs.
-        torchtitan has all tokens of a tensor group on each GPU.
+        A GPU sorts the tokens that an all-to-all brings: Megatron-LM, core/transformer/moe, token_dispatcher.py,
+        sort_chunks_by_idxs. torchtitan has all tokens of a tensor group on each GPU.
         """
         if not model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
@@ -418,8 +423,8 @@ class Layout:
     @property
     def router_kernels(self) -> int:
         """Kernels that choose experts: Megatron-LM, dev, docs/discussions/deepseek-v3-gb200-optimization, 2.1.4."""
-        hierarchical = self.chosen("expert_exchange") != "all-to-all"
-        return 72 - 14 * hierarchical - 41 * self.chosen("fused_router")
+        kernels = 72 if self.chosen("expert_exchange") == "all-to-all" else 58
+        return kernels - 41 if self.chosen("fused_router") else kernels
 
     def lone_shards(self, microbatches: int) -> bool:
         """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
@@ -433,13 +438,12 @@ class Layout:
 
     def fp8_parameters(self, layer: Layer) -> tuple[float, float]:
         """Return the part of `gpu_parameters` whose products run in fp8."""
-        casts, dense, experts = self.casts, 0.0, 0.0
-        for linear in layer.operators.products if casts else ():
-            if casts and casts.apply_to(linear):
-                if linear.expert:
-                    experts += linear.parameters / (self.split_experts * self.expert)
-                else:
-                    dense += linear.parameters / (1 if linear.parallel == "copy" else self.tensor)
+        dense = experts = 0.0
+        for linear in filter(self.casts.apply_to, layer.operators.products):
+            if linear.expert:
+                experts += linear.parameters / (self.split_experts * self.expert)
+            else:
+                dense += linear.parameters / (1 if linear.parallel == "copy" else self.tensor)
         return dense, experts
 
     def gradient_buffer_bytes(self, layers: Sequence[Layer], parameters: float, part: float) -> float:

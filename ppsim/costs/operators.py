@@ -36,13 +36,13 @@ COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 
 
 class Casts(NamedTuple):
-    """Recipe for products in fp8."""
+    """Recipe for products in fp8; the default runs all of them in bf16."""
 
     # "tensor": a scale per tensor, from its largest value; "delayed": from the steps before; "block": a scale per block
-    recipe: str
-    experts: bool  # True if the products of routed experts run in fp8 too
-    weights: bool  # True if weights are cast for each microbatch, in F and in I; else once per step
-    holds_inputs: bool  # True if inputs are held in fp8 for W; else they are held in bf16, and cast again
+    recipe: str = "none"
+    experts: bool = False  # True if the products of routed experts run in fp8 too
+    weights: bool = False  # True if weights are cast for each microbatch, in F and in I; else once per step
+    holds_inputs: bool = False  # True if inputs are held in fp8 for W; else they are held in bf16, and cast again
     # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
     head: bool = False  # True if the head's product runs in fp8 too
@@ -51,18 +51,25 @@ class Casts(NamedTuple):
     @property
     def value_bytes(self) -> float:
         """Bytes that casting one value moves through memory."""
-        return self.separate or CAST_BYTES + LARGEST_BYTES * (self.recipe == "tensor")
+        one_kernel = CAST_BYTES + LARGEST_BYTES if self.recipe == "tensor" else CAST_BYTES
+        return self.separate or one_kernel
 
     def kernels(self, tensors: float = 1) -> float:
         """Return how many kernels cast this number of tensors: one each, or one for all with delayed scales.
 
         A tensor's own scale needs four: its largest value set to 0, found, turned into a scale, and the values cast.
         """
-        return 1 if self.recipe == "delayed" else tensors * (4 if self.recipe == "tensor" else 1)
+        if self.recipe == "delayed":
+            return 1
+        return 4 * tensors if self.recipe == "tensor" else tensors
 
     def apply_to(self, linear: Linear) -> bool:
         """Return whether this product runs in fp8."""
-        return (linear.fp8 and (self.experts or not linear.expert)) or (self.head and linear.module == "head")
+        if self.recipe == "none":
+            return False
+        if linear.module == "head":
+            return self.head
+        return linear.fp8 and (self.experts or not linear.expert)
 
 
 FITTED_FILE = Path(__file__).with_name("operators.json")
@@ -181,7 +188,7 @@ class GpuShare(NamedTuple):
     whole: int
     fused: bool  # True if element-wise operations are fused
     expert_tensor: int
-    casts: Casts | None = None  # recipe for products in fp8; None: all run in bf16
+    casts: Casts = Casts()
     # regroups, router_kernels: copies of tokens into the order of experts and back; kernels that choose the experts
     regroups: int = 0
     router_kernels: int = 0
@@ -232,8 +239,10 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    one_kernel = bool(share.casts and share.casts.fused_experts)
-    routed = operators.routed_bytes * (0.0 if one_kernel else share.sequences if share.fused_routed else passing)
+    if share.casts.fused_experts:
+        routed = 0.0
+    else:
+        routed = operators.routed_bytes * (share.sequences if share.fused_routed else passing)
     normed = share.norm_passes * share.sequences
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)
@@ -255,7 +264,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
         alternate=others * bool(operators.routed_bytes) + sum(
-            one * linear.recomputed(bool(share.casts and share.casts.apply_to(linear)))
+            one * linear.recomputed(share.casts.apply_to(linear))
             for one, linear in zip(forwards, operators.products, strict=True)
         ),
         last=of_module("down") + permuted / 2,
@@ -276,14 +285,13 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
         inputs /= split
     else:
         rows /= split
-    casts = share.casts if share.casts and share.casts.apply_to(linear) else None
-    fp8, launch = casts is not None, rates.law.launch
+    casts, fp8, launch = share.casts, share.casts.apply_to(linear), rates.law.launch
     forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
     input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
     weight_grad = copies * rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
     if linear.bias and not fp8 and not linear.expert:  # its gradient is the sum of the output's; a cast sums in passing
         weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
-    if casts and not (linear.expert and casts.fused_experts):
+    if fp8 and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it
         entering = rates.cast(copies * rows * inputs, casts) if linear.holds_input else 0.0
         weights = rates.cast(copies * inputs * outputs, casts) if casts.weights else 0.0

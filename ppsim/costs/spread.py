@@ -61,7 +61,7 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     group = class_of(setup, devices)
     row, own = _table()["classes"][group], scales(setup, devices)
     doublings = beyond(own, row["measured"])
-    host = setup.layout.run_by.host
+    host = setup.layout.run_by.facts.host
     known = any(FACTS[name].host == host for name in row["frameworks"])
     wider = PER_DOUBLING**doublings
     ends = row["low"] / wider, row["middle"], row["high"] * wider
@@ -106,7 +106,7 @@ def class_of(setup: Setup, devices: int) -> str:
     """
     if not setup.layout.chosen("fused"):
         return EAGER[devices * setup.layout.gpus_per_device <= setup.cluster.gpus_per_node]
-    if setup.layout.casts:
+    if setup.layout.fp8 != "none":
         return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
     if setup.model.experts:
         return "mixture of experts"

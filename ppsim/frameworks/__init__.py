@@ -24,7 +24,7 @@ from ppsim.frameworks import (
     scaling,
     torchtitan,
 )
-from ppsim.frameworks.facts import Facts, Host
+from ppsim.frameworks.facts import Facts
 
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "Megatron-LM": megatron.SCHEDULES,
@@ -47,20 +47,20 @@ FACTS: Mapping[str, Facts] = {
         eager.FACTS,
     )
 }  # fmt: skip
-DEFAULT, EXAMPLE = "megatron-core", "torchtitan"  # of a layout that names none: that of today
+DEFAULT, EXAMPLE = "megatron-core", "torchtitan"  # of `layout.framework`
 
 
-# The name in SCHEDULES of what runs a launch file.
+# By the framework that a launch file is written for: the name in SCHEDULES of the framework that runs its schedule.
 SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch", "Primus": "Primus"}
 
 
 def spellings(names: Mapping[str, str]) -> dict[str, str]:
-    """Return what each name stands for by the ways to write it: in lower case, with and without -LM."""
+    """Return what each name stands for, by every way to write the name: in lower case, with and without -LM."""
     return {word: name for key, name in names.items() for word in (key.lower(), key.lower().removesuffix("-lm"))}
 
 
 def runner_named(text: str | None) -> str | None:
-    """Return a framework as SCHEDULES names it, by its name or that of its launch files, in any case, without -LM."""
+    """Return the name in SCHEDULES of a framework, which may be written as its launch files are called; else `text`."""
     known = spellings({**{name: name for name in SCHEDULES}, **SCHEDULES_OF_LAUNCH})
     return known.get(text.lower(), text) if text else text
 
@@ -69,7 +69,7 @@ class SearchedLayouts(NamedTuple):
     """Layouts that `choose` tries in a framework."""
 
     policies: str  # value of `layout.framework`
-    runners: tuple[str, ...]  # names in SCHEDULES: what launches these layouts
+    runners: tuple[str, ...]  # names in SCHEDULES of the frameworks that launch these layouts
     # how the framework shards a state over data-parallel GPUs: names in `ppsim.studies.free_keys.SHARDINGS`
     shardings: tuple[str, ...]
     recompute: tuple[str, ...]  # its recompute levels
@@ -91,9 +91,12 @@ SEARCHED_LAYOUTS: Mapping[str, SearchedLayouts] = {
 
 def searched_layouts(name: str | None, policies: str | None) -> SearchedLayouts:
     """Return the layouts to try in a framework; None: in the one that `layout.framework` names, or else Megatron-LM."""
-    named = framework(policies).facts.name.lower() if policies and name is None else None
-    own = (one for key, one in SEARCHED_LAYOUTS.items() if named in (one.policies, key.lower()))
-    return next(own, SEARCHED_LAYOUTS.get(name or "", _MEGATRON))
+    if name is None and policies:
+        named = framework(policies).facts.name.lower()
+        for key, layouts in SEARCHED_LAYOUTS.items():
+            if named in (layouts.policies, key.lower()):
+                return layouts
+    return SEARCHED_LAYOUTS.get(name or "", _MEGATRON)
 
 
 # Options of a framework's own parser at one version, by the names of `ppsim.to_launch`.
@@ -146,11 +149,6 @@ class Named(NamedTuple):
     asked: str
     used: str
     policies: Mapping[str, Any]  # policies of that version
-
-    @property
-    def host(self) -> Host:
-        """Work of its host."""
-        return self.facts.host
 
     def lacks(self, key: str, value: Any = True) -> bool:
         """Return whether the version lacks a value of a config's key; the newest if none was asked for."""
