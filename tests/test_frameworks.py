@@ -7,7 +7,8 @@ import pytest
 from command_line import CONFIGS
 
 import ppsim
-from ppsim.frameworks import FACTS, LAUNCH_OPTIONS, SCHEDULES, Facts, Host, framework, options_of
+from ppsim.frameworks import FACTS, LAUNCH_OPTIONS, SCHEDULES, Facts, framework, options_of
+from ppsim.frameworks.facts import Host
 
 PACKAGE = Path(ppsim.__file__).parent
 # A file each for what it writes or reads; `grouping` of a family has values that are names, too

@@ -17,17 +17,18 @@ from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
 from ppsim.base.tables import escaped, html_table
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
+from ppsim.costs.setup import Setup
 from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
 
 SCHEMA = "ppsim.calibration/1"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
 PRIOR_ERROR = 0.08  # standard deviation of log(measured / predicted) that no constant explains, before any run
-STILL_PRIOR = 0.9  # of a prior's deviation: above it, the runs say nothing of the constant
+STILL_PRIOR = 0.9  # fraction of the prior's deviation above which the runs show nothing about a constant
 FREEDOM = 4  # degrees of freedom of Student's t, which that error follows
-SLOWER_PER_DOUBLING = 1.2  # of the upper bound: runs beyond those of a fit take longer more often than less long
+SLOWER_PER_DOUBLING = 1.2  # factor of the upper bound: runs beyond those of a fit are more often slower than faster
 FEWEST = 3  # runs that support a fit: with two, each fit to the others is a fit to one run
 DOES_NOT_FIT = 0.3  # weight below which a run is named as one that does not fit
-Value = TypeVar("Value")
+Costs = TypeVar("Costs", bound=Setup)
 
 
 class Constant(NamedTuple):
@@ -64,26 +65,27 @@ CONSTANTS: Mapping[str, Constant] = {
 }
 
 
-def scaled(costs: Value, factors: Mapping[str, float]) -> Value:
+def scaled(costs: Costs, factors: Mapping[str, float]) -> Costs:
     """Return derived costs whose constants are multiplied by factors; a part of a whole stays at most 1."""
-    cluster, own = costs.cluster, dict(costs.factors)  # type: ignore[attr-defined]
+    cluster, own = costs.cluster, dict(costs.factors)
     for name, factor in factors.items():
         for path in CONSTANTS[name].paths:
             cluster = _scaled_at(cluster, path.split("."), factor)
         if not CONSTANTS[name].paths:
             own[name] = own.get(name, 1.0) * factor
-    return replace(costs, cluster=cluster, factors=own)  # type: ignore[type-var]
+    return replace(costs, cluster=cluster, factors=own)
 
 
 def _scaled_at(holder: Any, path: Sequence[str], factor: float) -> Any:
     """Return a dataclass with the number at a path of fields multiplied; None, for a law that it lacks, stays."""
-    value = getattr(holder, path[0])
+    name, *inner = path
+    value = getattr(holder, name)
     if value is None or factor == 1:
         return holder
-    if len(path) > 1:
-        return replace(holder, **{path[0]: _scaled_at(value, path[1:], factor)})
-    [check] = [item.metadata.get("check") for item in fields(holder) if item.name == path[0]]
-    return replace(holder, **{path[0]: min(value * factor, 1.0) if check is fraction else value * factor})
+    if inner:
+        return replace(holder, **{name: _scaled_at(value, inner, factor)})
+    is_fraction = any(item.name == name and item.metadata.get("check") is fraction for item in fields(holder))
+    return replace(holder, **{name: min(value * factor, 1.0) if is_fraction else value * factor})
 
 
 def value_of(costs: Any, name: str) -> float:
@@ -98,7 +100,7 @@ def value_of(costs: Any, name: str) -> float:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """One measured run of a calibration, and what it says."""
+    """One measured run of a calibration, and its part in the fit."""
 
     name: str  # the config's file or name
     # seconds, before, after: measured step, and the step predicted without and with the calibration
@@ -106,7 +108,7 @@ class MeasuredRun:
     before: float
     after: float
     weight: float  # weight of the run in the fit: near 1, and near 0 for a run that does not fit
-    tells: str = ""  # constant whose uncertainty grows most without the run; empty if none grows by a tenth
+    tells: str = ""  # constant whose uncertainty grows most without the run; "" if none grows by a tenth
     # peak_memory, memory_before, memory_after: bytes, measured and predicted
     peak_memory: float | None = None
     memory_before: float | None = None
@@ -195,9 +197,9 @@ class Calibration:
         """Names of the cluster's fields that it changes."""
         return {path.partition(".")[0] for name in self.factors for path in CONSTANTS[name].paths}
 
-    def applied(self, costs: Value) -> Value:
+    def applied(self, costs: Costs) -> Costs:
         """Return derived costs with these constants, which know their calibration."""
-        return replace(scaled(costs, self.factors), calibration=self)  # type: ignore[type-var]
+        return replace(scaled(costs, self.factors), calibration=self)
 
     def deviation(self, name: str) -> float:
         """Return the standard deviation of the logarithm of a constant."""

@@ -25,7 +25,7 @@ FORWARD, BACKWARD = 0, 1
 class LayerPieces(NamedTuple):
     """Seconds of one layer's components for one microbatch."""
 
-    # attention, mlp: computation of the forward: attention with router, experts and what they wait for their host
+    # attention, mlp: computation of the forward; `mlp` has the experts, and the wait for their host
     attention: float = 0.0
     mlp: float = 0.0
     # dispatch, combine: exchange of tokens with their experts, there and back, once in each pass
@@ -76,19 +76,26 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     combine are components of their own; other collectives stay with the attention, in the compute stream.
     """
     # the host of F reads the numbers of tokens before it starts more: core/transformer/moe/token_dispatcher.py
-    waiting = host_seconds(setup, layer)[0] * (layer.expert_parameters > 0)
+    waiting = host_seconds(setup, layer)[0] if layer.expert_parameters else 0.0
     dispatch = expert_parallel(setup, layer)[0] / 2
-    matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
-    core, attention = layer.attention_core, matrices * layer.recomputable
+    core, matrices = layer.attention_core, 0.0
+    if layer.recomputable:
+        matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))
 
-    def cut(name: str, flops: float, part: float) -> tuple[float, float]:
-        share = min(part / flops, 1.0) if flops else 0.0
+    def split(name: str, flops: float, of_attention: float) -> tuple[float, float]:
+        share = min(of_attention / flops, 1.0) if flops else 0.0
         return share * seconds[name], (1.0 - share) * seconds[name]
 
-    forward = cut("forward", layer.forward, attention + core)
-    inputs = cut("input_grad", layer.input_grad, attention + 2 * core)
-    weights = cut("weight_grad", layer.weight_grad, attention)
+    attention, mlp = split("forward", layer.forward, matrices + core)
+    attention_inputs, mlp_inputs = split("input_grad", layer.input_grad, matrices + 2 * core)
+    attention_weights, mlp_weights = split("weight_grad", layer.weight_grad, matrices)
+    others = max(seconds["forward_collectives"] - 2 * dispatch, 0.0)
+    others_backward = max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0)
     return LayerPieces(
-        forward[0] + max(seconds["forward_collectives"] - 2 * dispatch, 0.0), forward[1] + waiting, dispatch, dispatch,
-        inputs[0] + max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0) + weights[0], inputs[1] + weights[1],
-    )  # fmt: skip
+        attention=attention + others,
+        mlp=mlp + waiting,
+        dispatch=dispatch,
+        combine=dispatch,
+        attention_backward=attention_inputs + others_backward + attention_weights,
+        mlp_backward=mlp_inputs + mlp_weights,
+    )

@@ -141,49 +141,53 @@ class DerivedCosts(Setup):
         names = ([layer.name for layer in stage] for stage in self.stage_layers(num_stages))
         return str(partition.LayoutString.of_stages(names))
 
+    @once
     def exchange(self, layer: Layer, recompute: str | None = None) -> Exchange:
         """Return the seconds of a layer's collectives; its B recomputes a level, by default that of all blocks.
 
         `EFFECTS` has the formulas and sources.
         """
-        return self._exchange(layer, recompute or self.layout.common_recompute)
-
-    @once
-    def _exchange(self, layer: Layer, recompute: str) -> Exchange:
-        if recompute == self.layout.common_recompute:
+        if recompute in (None, self.layout.common_recompute):
             return exchange(self, layer)
-        alike = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
-        return exchange(self._changed(layout=alike), layer)
+        layout = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
+        return exchange(self._changed(layout=layout), layer)
 
     @once
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout = self.layout
-        ways = layout.casts.holds_inputs, layout.chosen("fused"), layout.chosen("fused_norms")
-        held = layer.activation_bytes(layout.tensor, layout.sequence_parallel, recompute, *ways)
-        held -= LOGIT_BYTES * layer.logits / layout.tensor * (layout.loss_chunks > 1)  # none after their backward
+        held = layer.activation_bytes(
+            layout.tensor, layout.sequence_parallel, recompute, fp8=layout.casts.holds_inputs,
+            fused=layout.chosen("fused"), fused_norms=layout.chosen("fused_norms"),
+        )  # fmt: skip
+        if layout.loss_chunks > 1:  # a chunk's backward frees its logits
+            held -= LOGIT_BYTES * layer.logits / layout.tensor
         held *= self.factor("activations") * (1 + layout.run_by.facts.extra.fragments)
         return held * layout.microbatch_size / layout.context
 
     @once
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
-        """Return the bytes that a backward of a stage adds.
+        """Return the bytes that a backward of a stage adds, the largest of three amounts, which it holds in turn.
 
-        These are its largest recomputed layer, with the gradients around its largest product if all of it is
-        recomputed, the loss's gradients, or the whole inputs and gradients of a block that sequence parallelism splits.
-        The loss comes first and frees its gradients before a block is recomputed.
+        These are the gradients of the loss, its largest recomputed layer (with the gradients around the layer's largest
+        product if all of it is recomputed), and the whole inputs and gradients of a block that sequence parallelism
+        splits.
         """
-        whole = self.layout.run_by.facts.extra.whole * (self.border_bytes - self.own_border_bytes) * bool(layers)
-        dropped = [
-            self.activation_bytes(one, "none")
-            - self.activation_bytes(one, recompute)
-            + self.gradients_of_product(one) * (recompute == "full" and one.recomputable)
-            for one in dict.fromkeys(layers)
-        ]
-        logits = sum(self.share(layer.logits) for layer in layers) / self.layout.loss_chunks
-        of_loss = self.layout.chosen("loss_bytes") + LOGIT_BYTES * (self.layout.loss_chunks > 1)
-        others = logits * (self.layout.tensor - 1) * self.layout.run_by.facts.extra.logits
-        return max([logits * of_loss + others * (of_loss + LOGIT_BYTES), whole, *dropped])
+        if not layers:
+            return 0.0
+        layout, extra = self.layout, self.layout.run_by.facts.extra
+        logits = sum(self.share(layer.logits) for layer in layers) / layout.loss_chunks
+        logit_bytes = layout.chosen("loss_bytes") + (LOGIT_BYTES if layout.loss_chunks > 1 else 0)
+        loss = logits * logit_bytes
+        if extra.logits:  # the activations count the logits of this GPU's part of the vocabulary only
+            loss += logits * (layout.tensor - 1) * (logit_bytes + LOGIT_BYTES)
+
+        def recomputed(layer: Layer) -> float:
+            freed = self.activation_bytes(layer, "none") - self.activation_bytes(layer, recompute)
+            return freed + self.gradients_of_product(layer) if recompute == "full" and layer.recomputable else freed
+
+        whole = extra.whole * (self.border_bytes - self.own_border_bytes)
+        return max(loss, whole, *map(recomputed, dict.fromkeys(layers)))
 
     @once
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
@@ -212,8 +216,8 @@ class DerivedCosts(Setup):
         if not without_output:
             return [Stage(tuple(layers), level) for layers, level in stages]
         first, *_, last = self.layout.layers_of(self.model)  # no device splits the losses of prediction modules
-        kept = {first: [replace(first, split_parameters=0)], last: [head(self.model)] * (last.losses - 1)}
-        return [Stage(tuple(new for one in layers for new in kept.get(one, [one])), level) for layers, level in stages]
+        left = {first: [replace(first, split_parameters=0)], last: [head(self.model)] * (last.losses - 1)}
+        return [Stage(tuple(part for one in own for part in left.get(one, [one])), level) for own, level in stages]
 
     @once
     def _stage_times(self, stage: Stage) -> dict[str, float]:
@@ -243,21 +247,24 @@ class DerivedCosts(Setup):
     @once
     def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
-        works, drift, counting = list[tuple[LayerTimes, LayerTimes]](), 0.0, (0.0, 0.0)
+        forwards, backwards, drift = list[LayerTimes](), list[LayerTimes](), 0.0
+        counting = counting_again = 0.0
         for one in self._by_layer(stage):
             seconds, host = self._stage_times(one), self._hosts(one)
             forward = seconds["forward"] + seconds["forward_collectives"]
-            of_host, late = drift_seconds(self, one.layers[0], devices)
-            backward = LayerTimes(sum(seconds.values()) - forward + late, host[1] + of_host)
-            works, drift = [*works, (LayerTimes(forward + late, host[0] + of_host), backward)], drift + late
+            host_drift, gpu_drift = drift_seconds(self, one.layers[0], devices)
+            forwards.append(LayerTimes(forward + gpu_drift, host[0] + host_drift))
+            backwards.append(LayerTimes(sum(seconds.values()) - forward + gpu_drift, host[1] + host_drift))
+            drift += gpu_drift
             counted = counting_seconds(self, one.layers[0], LayerTimes(forward, host[0]))
-            counting = counting[0] + counted, counting[1] + counted * (one.recompute == "full")
-        ways = [one for one, _ in works], [one for _, one in reversed(works)]
-        forward, backward = (
-            wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
-            for wait, layers in ((waiting(way, self.layout.launch_blocking), way) for way in ways)
-        )
-        return forward + counting[0], backward + counting[1]
+            counting += counted
+            counting_again += counted if one.recompute == "full" else 0.0
+
+        def delay(layers: Sequence[LayerTimes]) -> float:
+            wait = waiting(layers, self.layout.launch_blocking)
+            return wait + drift + stall_seconds(self, devices, wait + sum(layer.gpu for layer in layers))
+
+        return delay(forwards) + counting, delay(backwards[::-1]) + counting_again
 
     def _times(self, stages: Sequence[Stage]) -> dict[str, np.ndarray]:
         return _columns([self._stage_times(stage) for stage in stages])
@@ -294,10 +301,13 @@ class DerivedCosts(Setup):
             parameters[stage] = parameters[stage][0] + more, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
         waits = np.array([self._waits(stage, devices or num_stages) for stage in stages]).T
-        layers, copies = [len(stage.layers) for stage in stages], copies or [1] * num_stages
-        spared = [spared_by_fp8(self, stage.layers) for stage in stages]
-        passes = times["forward"] + waits[0], backward + waits[1]
-        of_step = list(map(StageOfStep, parameters, spared, copies, layers, *passes))
+        of_step = [
+            StageOfStep(
+                parameters[index], spared_by_fp8(self, stage.layers), copies[index] if copies else 1, len(stage.layers),
+                forward=times["forward"][index] + waits[0][index], backward=backward[index] + waits[1][index],
+            )
+            for index, stage in enumerate(stages)
+        ]  # fmt: skip
         derived = {
             "forward": times["forward"] + times["forward_collectives"] + waits[0],
             "input_grad": times["input_grad"] + times["input_grad_collectives"] + waits[1],
@@ -453,14 +463,16 @@ class DerivedCosts(Setup):
         Every device holds the final norm; learned positions stay with the first stage.
         """
         model = self._model_of_part(parts)
-        layers = [head(model), replace(embedding(model), copied_parameters=0)]
-        return sum(self.layout.gpu_parameters(layer)[0] for layer in layers[: 2 - model.tied_embeddings])
+        output = self.layout.gpu_parameters(head(model))[0]
+        if model.tied_embeddings:
+            return output
+        return output + self.layout.gpu_parameters(replace(embedding(model), copied_parameters=0))[0]
 
     @property
     def provenance(self) -> Mapping[str, str]:
         """Origin of each parameter of `Costs`: "derived" or "given"."""
         left_out = {"per", "slice_costs", "recompute", "offload_bytes", "offload_switch"}
-        left_out |= {"microbatch_scale", "microbatch_order"} | ({"overlap"} if not self.layout.overlap else set())
+        left_out |= {"microbatch_scale", "microbatch_order", "" if self.layout.overlap else "overlap"}
         derived = {name: "derived" for name in PARAMETERS if name not in left_out}
         return derived | {name: "given" for name in self.given if name != "per"}
 
@@ -473,9 +485,9 @@ class DerivedCosts(Setup):
     def assumptions(self) -> list[str]:
         """Assumptions of the derivation, one readable sentence each, with units and sources."""
         given = ", ".join(name for name in self.given if name != "per")
-        found = [self.model.approximated] * bool(self.model.approximated)
-        found += [self.calibration.sentence] if self.calibration else []
-        return [*found, *sentences(self), *([f"given instead of derived: {given}"] if given else [])]
+        found = [self.model.approximated, self.calibration.sentence if self.calibration else "", *sentences(self)]
+        found.append(f"given instead of derived: {given}" if given else "")
+        return [sentence for sentence in found if sentence]
 
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:

@@ -239,7 +239,7 @@ class Layout:
             yield name, default
 
     def shards_by(self, unit: str) -> bool:
-        """Return if weights are gathered by stage (UNSHARD), by block, or by step: from its first F to its last B."""
+        """Return whether weights are gathered by `unit`: "stage" (UNSHARD), "block", or "step" (first F to last B)."""
         return self.sharded and self.chosen("sharded_by") == unit
 
     @property
@@ -427,7 +427,7 @@ class Layout:
         return kernels - 41 if self.chosen("fused_router") else kernels
 
     def lone_shards(self, microbatches: int) -> bool:
-        """Return if one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
+        """Return whether one GPU alone holds sharded gradients that its framework adds up wrongly over microbatches."""
         alone = min(self.optimizer_groups) == 1 and microbatches > 1
         return self.reduces_blocks and alone and not self.run_by.facts.messages.lone
 

@@ -14,7 +14,7 @@ import numpy as np
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, check_fields, checked_methods, declared, device_count, instance, is_number, rule
-from ppsim.costs.layers import VALUE_BYTES, Layer
+from ppsim.costs.layers import VALUE_BYTES, Layer, Linear
 from ppsim.costs.layout import WEIGHT_BYTES, Layout, recompute_levels
 from ppsim.costs.model import Model
 from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, Rates, computation
@@ -31,7 +31,7 @@ FACTORS = rule(
 
 
 def once(method: Callable[..., Value]) -> Callable[..., Value]:
-    """Return a method of a `Setup` that computes a result once: most layers and stages of a model are equal."""
+    """Return a method of a `Setup` that stores its results by their arguments: most layers and stages are equal."""
 
     @wraps(method)
     def stored(self: Setup, *arguments: Any) -> Value:
@@ -95,63 +95,72 @@ class Setup:
     @once
     def work(self, layer: Layer) -> Computation:
         """Return the seconds of computation of a layer for one microbatch on one GPU."""
-        layout, device = self.layout, self.cluster.device
+        layout, device, facts = self.layout, self.cluster.device, self.layout.run_by.facts
         if device.achieved is not None:
             return self._at_one_rate(layer)
-        tokens = self.model.sequence * layout.microbatch_size / layout.context
-        whole = layout.tensor if layout.sequence_parallel else 1
-        sequences = layout.microbatch_size / layout.context
-        separate = layout.fused_norms is False or not (layout.chosen("fused") or layout.chosen("fused_norms"))
-        fused = layout.chosen("fused") and not (layout.run_by.facts.moves.gates and self.model.gated)
-        share = GpuShare(
-            tokens, sequences, layout.tensor, layout.expert, whole, fused, layout.split_experts,
-            layout.casts, layout.regroups(self.model), layout.router_kernels,
-            layout.run_by.facts.moves.norm if separate else 1.0,
-            not fused and layout.chosen("expert_exchange") == "all-to-all", layout.run_by.facts.moves.fused_routed,
-        )  # fmt: skip
-        if layer.losses and layout.run_by.facts.extra.logits:  # each GPU computes the loss of all logits
+        if layer.losses and facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes
             layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
-        return self._with_moves(layer, _layer_computation(device.rates, layer, self.model.sequence, share))
+        priced = _layer_computation(device.rates, layer, self.model.sequence, self._gpu_share)
+        if not layer.losses or not facts.moves.loss_forward or layout.chosen("fused_loss"):
+            return priced
+        logits, streaming = self.share(layer.logits), device.rates.streaming
+        backward = streaming(facts.moves.loss_backward * logits) - BACKWARD_PASSES * priced.activations
+        forward = streaming(facts.moves.loss_forward * logits)
+        return priced._replace(activations=forward, input_grad=priced.input_grad + backward)
 
-    def _with_moves(self, layer: Layer, priced: Computation) -> Computation:
-        """Return the seconds with what the framework's separate kernels move for losses."""
-        moves, streaming = self.layout.run_by.facts.moves, self.cluster.device.rates.streaming
-        if layer.losses and moves.loss_forward and not self.layout.chosen("fused_loss"):
-            logits, before = self.share(layer.logits), priced.activations
-            back = streaming(moves.loss_backward * logits) - BACKWARD_PASSES * before
-            priced = priced._replace(
-                activations=streaming(moves.loss_forward * logits), input_grad=priced.input_grad + back
-            )
-        return priced
+    @property
+    def _gpu_share(self) -> GpuShare:
+        """One GPU's share of a microbatch, and the kernels that compute it."""
+        layout, moves = self.layout, self.layout.run_by.facts.moves
+        is_fused = layout.chosen("fused") and not (moves.gates and self.model.gated)
+        fuses_norms = layout.fused_norms is not False and (layout.chosen("fused") or layout.chosen("fused_norms"))
+        return GpuShare(
+            tokens=self.model.sequence * layout.microbatch_size / layout.context,
+            sequences=layout.microbatch_size / layout.context,
+            tensor=layout.tensor,
+            expert=layout.expert,
+            expert_tensor=layout.split_experts,
+            whole=layout.tensor if layout.sequence_parallel else 1,
+            fused=is_fused,
+            casts=layout.casts,
+            regroups=layout.regroups(self.model),
+            router_kernels=layout.router_kernels,
+            norm_passes=1.0 if fuses_norms else moves.norm,
+            permutes_apart=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
+            fused_routed=moves.fused_routed,
+        )
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""
-        device, casts = self.cluster.device, self.layout.casts
+        device, in_fp8 = self.cluster.device, self.layout.casts.apply_to
+        s, products, core = self.model.sequence, layer.operators.products, layer.attention_core
         faster = (device.peak_fp8 or device.peak) / device.peak - 1  # FLOPs in fp8 count as fewer
-        s, linears = self.model.sequence, layer.operators.products
-        in_fp8 = [bool(casts and casts.apply_to(one)) for one in linears]
-        saved = s * sum(one.flops for one, fp8 in zip(linears, in_fp8, strict=True) if fp8) * faster / (1 + faster)
-        each = [s * one.flops / (1 + faster * fp8) for one, fp8 in zip(linears, in_fp8, strict=True)]
+        saved = s * sum(one.flops for one in products if in_fp8(one)) * faster / (1 + faster)
+        counted = [(one, s * one.flops / (1 + faster if in_fp8(one) else 1)) for one in products]
 
-        def module_flops(name: str) -> float:
-            return sum(flops for one, flops in zip(linears, each, strict=True) if one.module == name)
+        def seconds(flops: float) -> float:
+            return self.share(flops) / self.rate
 
-        core = layer.attention_core
-        amounts = layer.forward - core - saved, core, 0.0, 0.0, 0.0, module_flops("up"), module_flops("latent"), 0.0
-        again = (flops * one.recomputed(fp8) for one, flops, fp8 in zip(linears, each, in_fp8, strict=True))
-        amounts += layer.input_grad - saved, layer.weight_grad - saved, sum(again)
-        return Computation(*(self.share(flops) / self.rate for flops in amounts))
+        return Computation(
+            products=seconds(layer.forward - core - saved), core=seconds(core), norms=0.0, activations=0.0, others=0.0,
+            up=seconds(sum(flops for one, flops in counted if one.module == "up")),
+            latent=seconds(sum(flops for one, flops in counted if one.module == "latent")), streams=0.0,
+            input_grad=seconds(layer.input_grad - saved), weight_grad=seconds(layer.weight_grad - saved),
+            alternate=seconds(sum(flops * one.recomputed(in_fp8(one)) for one, flops in counted)),
+        )  # fmt: skip
 
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""
         argument("recompute", recompute, recompute_levels)
         if not layer.recomputable or recompute == "none":
             return 0.0
+        work = self.work(layer)
         if recompute == "full":
-            return self.work(layer).forward - self.work(layer).last * self.layout.run_by.facts.stops_early
-        modules = ["core"] * layer.holds_scores if recompute == "selective" else recompute.split("+")
-        return self.work(layer).module_seconds(modules)
+            return work.forward - work.last if self.layout.run_by.facts.stops_early else work.forward
+        if recompute == "selective":
+            return work.module_seconds(["core"]) if layer.holds_scores else 0.0
+        return work.module_seconds(recompute.split("+"))
 
     @property
     def rate(self) -> float:
@@ -205,33 +214,36 @@ class Setup:
     def gradients_of_product(self, layer: Layer) -> float:
         """Return the bytes of the gradients of the largest product's input and output, of one microbatch on one GPU."""
         layout = self.layout
-        seen = layout.split_experts / layout.tensor  # part of a tensor group's tokens that a GPU's experts get
         tokens = self.model.sequence * layout.microbatch_size / layout.context
-        each = ((one, seen if one.expert else 1.0) for one in layer.operators.products)
-        widths = (sum(layout.own_shape(one)) * one.visits * part for one, part in each)
-        return VALUE_BYTES * tokens * max(widths, default=0.0)
+
+        def width(linear: Linear) -> float:
+            part = layout.split_experts / layout.tensor if linear.expert else 1.0  # of a tensor group's tokens
+            return sum(layout.own_shape(linear)) * linear.visits * part
+
+        return VALUE_BYTES * tokens * max(map(width, layer.operators.products), default=0.0)
 
     def unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
-        """Return the parts of a stage's parameters that are gathered, and that have whole gradients, by block.
+        """Return the parts of a stage's parameters that a GPU holds gathered, and with whole gradients, by block.
 
         Two blocks are gathered at a time, and the root (embedding and head) from the first forward to the last
-        backward; as many blocks as the framework reduces at a time have gradients, or the root. PyTorch's allocator has
+        backward. Whole gradients are those of the blocks that the framework reduces at a time, or of the root.
+        PyTorch's allocator has
         a pool per stream, so these add to the peak of the activations at any time. Source: PyTorch, fully_shard;
         Megatron-LM, docs/user-guide/features/megatron_fsdp.md, Double Buffering.
         """
-        total, reduced = sum(self.gpu_parameters(layers)), self.layout.run_by.facts.messages.blocks
+        total, at_once = sum(self.gpu_parameters(layers)), self.layout.run_by.facts.messages.blocks
         if not total:
             return 0.0, 0.0
         blocks = sorted(sum(self.layout.gpu_parameters(layer)) for layer in layers if layer.recomputable)
         root = total - sum(blocks)
-        return (root + sum(blocks[-2:])) / total, max(root, sum(blocks[-reduced:])) / total
+        return (root + sum(blocks[-2:])) / total, max(root, sum(blocks[-at_once:])) / total
 
     def fp8_copies(self, layers: Sequence[Layer]) -> float:
-        """Return the bytes of weights in fp8, minus the bf16 bytes they replace; with sharded blocks of two blocks."""
+        """Return the bytes of weights in fp8, less the bf16 bytes that they replace; only two blocks' if sharded."""
         layout, fp8 = self.layout, [sum(self.layout.fp8_parameters(layer)) for layer in layers]
         if layout.shards_by("block"):
-            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) * layout.fp8_gather
-        return (COPY_BYTES - WEIGHT_BYTES * layout.fp8_gather) * sum(fp8)
+            return (FP8_BYTES - WEIGHT_BYTES) * sum(sorted(fp8)[-2:]) if layout.fp8_gather else 0.0
+        return (COPY_BYTES - (WEIGHT_BYTES if layout.fp8_gather else 0)) * sum(fp8)
 
     def workload(self, devices: int) -> Workload:
         """Return the tokens, FLOPs and GPUs of a step on a pipeline of `devices` devices."""
