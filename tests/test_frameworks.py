@@ -8,7 +8,6 @@ from command_line import CONFIGS
 
 import ppsim
 from ppsim.frameworks import FACTS, LAUNCH_OPTIONS, SCHEDULES, Facts, framework, options_of
-from ppsim.frameworks.facts import Host
 
 PACKAGE = Path(ppsim.__file__).parent
 # A file each for what it writes or reads; `grouping` of a family has values that are names, too
@@ -39,10 +38,12 @@ def test_no_other_module_names_a_framework():
 
 
 def test_a_version_has_the_facts_of_the_nearest_known_one():
-    facts = Facts("x", {"fused": True}, Host(1, 1), "", {"25.09": {"fused": False}, "26.02": {"cuda_graphs": True}})
+    facts = Facts(
+        "x", {"fused": True}, FACTS["eager"].host, "", {"25.09": {"fused": False}, "26.02": {"cuda_graphs": True}}
+    )
     assert facts.nearest("25.11") == "25.09"
     assert facts.nearest("26.02.01") == facts.nearest("27.1") == "26.02"
-    assert Facts("x", {}, Host(1, 1), "").nearest("1.0") == ""
+    assert Facts("x", {}, FACTS["eager"].host, "").nearest("1.0") == ""
 
 
 def test_a_version_lacks_keys_whose_option_its_parser_does_not_have():

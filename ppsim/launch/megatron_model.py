@@ -18,7 +18,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.shape import split_blocks
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.reading import Flags, Row
+from ppsim.launch.reading import Flags, Row, read_rows
 from ppsim.run.schedules import Schedule
 
 YES, NO = {True: ""}, {False: ""}
@@ -38,6 +38,7 @@ MODEL = (
     Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
     Row("model.prediction_layers", "mtp-num-layers", None, 0),
 )
+NEEDED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
 ATTENTION = (
     Row("model.head_size", "kv-channels", None, 0),
     Row("model.attention_gate", "attention-output-gate", YES, False),
@@ -76,6 +77,7 @@ INDEXER = (
     Row("model.index_head_size", "dsa-indexer-head-dim"),
     Row("model.index_tokens", "dsa-indexer-topk"),
 )
+SIZES = {"M": MAMBA, "G": DELTA_NET, "D": INDEXER}  # by the letter of their sublayer in a pattern
 LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
 STREAMS = "enable-mhc-connections"
 PATTERN = "hybrid-layer-pattern"  # before core 0.17: --hybrid-override-pattern, without stages
@@ -120,7 +122,7 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
 
     def printed(*rows: Row) -> Iterator[str]:
         for row in rows:
-            yield from row.printed(getattr(model, row.key.partition(".")[2]))
+            yield from row.printed(getattr(model, row.name))
 
     yield from printed(*MODEL)
     if model.residual_streams > 1:
@@ -129,8 +131,9 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         if PATTERN not in options_of(OPTIONS, version):
             raise ConfigError(f"Megatron-LM {version} has no --{PATTERN}; use {OPTIONS['version']}")
         yield f"--{PATTERN} {quote(model.pattern)}"
-        for letter, rows in (("M", MAMBA), ("G", DELTA_NET), ("D", INDEXER)):
-            yield from printed(*rows) if letter in model.pattern else ()
+        for letter, rows in SIZES.items():
+            if letter in model.pattern:
+                yield from printed(*rows)
     yield f"--max-position-embeddings {model.sequence}"
     yield f"--vocab-size {model.vocabulary}"
     yield "--make-vocab-size-divisible-by 1"
@@ -150,7 +153,8 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         yield "--attention-backend unfused"
     if model.window:
         yield f"--window-size {model.window - 1},0"
-        yield from [f"--window-attn-skip-freq {model.window_period}"] * (model.window_period > 0)
+        if model.window_period:
+            yield f"--window-attn-skip-freq {model.window_period}"
     if model.experts:
         yield from printed(*EXPERTS)
         if model.shared_experts:
@@ -161,32 +165,30 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
 
 def read_model(flags: Flags) -> dict[str, Any]:
     """Return the keys of the section `model` that flags give, without the vocabulary."""
-
-    def read_rows(*rows: Row) -> dict[str, Any]:
-        return {row.key.partition(".")[2]: row.read(flags) for row in rows}
-
     if flags.text("position-embedding-type") in ("none", "yarn", "mrope", "alibi", "rotary"):  # no learned table either
         flags.arguments["position-embedding-type"] = ["rope"]
-    model, pattern = read_rows(*MODEL), _read_pattern(flags)
+    model, pattern = read_rows(flags, *MODEL), _read_pattern(flags)
     if pattern:
-        model |= {"pattern": pattern, "num_layers": sum(map(pattern.split("/")[0].count, LETTERS))}
+        model |= {"pattern": pattern, "num_layers": sum(letter in LETTERS for letter in pattern.split("/")[0])}
         model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
-    for row in MODEL[:5]:
-        if model[row.key.partition(".")[2]] is None and row.flag != "ffn-hidden-size":
+    for row in MODEL:
+        if row.flag in NEEDED and model[row.name] is None:
             raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
     _read_attention(flags, model)
     if flags.has(STREAMS):
         model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)
-    latent = flags.has("multi-latent-attention") or bool({*"+D"} & {*pattern})
-    model |= read_rows(*(LATENT if latent else ATTENTION))
-    for key, size in LATENT_DEFAULTS.items() if latent else ():
-        model[key] = model[key] or size
-    for letter, rows in (("M", MAMBA), ("G", DELTA_NET), ("D", INDEXER)):
-        model |= read_rows(*rows) if letter in pattern else {}
+    if flags.has("multi-latent-attention") or "+" in pattern or "D" in pattern:
+        model |= read_rows(flags, *LATENT)
+        model |= {key: model[key] or size for key, size in LATENT_DEFAULTS.items()}
+    else:
+        model |= read_rows(flags, *ATTENTION)
+    for letter, rows in SIZES.items():
+        if letter in pattern:
+            model |= read_rows(flags, *rows)
     if "M" in pattern:
         model["state_heads"] = model["state_heads"] or 2 * model["hidden"] // model["state_head_size"]
     if flags.has("num-experts"):
-        model |= read_rows(*EXPERTS)
+        model |= read_rows(flags, *EXPERTS)
         _read_experts(flags, model)
     return model
 

@@ -34,6 +34,7 @@ from ppsim.launch.reading import (
     notes_of,
     notes_text,
     padded,
+    read_rows,
     sort_unread,
     torchrun,
     torchrun_gpus,
@@ -156,8 +157,8 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
             "pattern": model.pattern, "prediction modules": model.prediction_layers,
             "full recompute": layout.recompute == "full",
         }  # fmt: skip
-        for what, used in rejected.items():
-            yield from [f"model.residual_streams={model.residual_streams}: excludes {what}"] * bool(used)
+        for what in [what for what, used in rejected.items() if used]:
+            yield f"model.residual_streams={model.residual_streams}: excludes {what}"
     elif "streams" in modules:
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:
@@ -190,10 +191,12 @@ def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterato
 
 
 def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
-    holds = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
-    last = holds.index(max(holds))
-    first = schedule.num_stages - schedule.devices  # of the devices' last stages
-    return sum(holds) == holds[last] and last >= first and (last > first or not first)
+    """Return whether one stage has all prediction modules: the last of its device, which is not the first device."""
+    modules = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
+    if sum(modules) > max(modules):
+        return False
+    stage, of_first_device = modules.index(max(modules)), schedule.num_stages - schedule.devices
+    return stage > of_first_device or stage == of_first_device == 0
 
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
@@ -210,8 +213,7 @@ def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: s
 
     def printed(*rows: Row) -> Iterator[str]:
         for row in rows:
-            name = row.key.partition(".")[2]
-            yield from row.printed(schedule.devices if name == "devices" else effective(layout, name))
+            yield from row.printed(schedule.devices if row.name == "devices" else effective(layout, row.name))
 
     def all_flags() -> Iterator[str]:
         yield from model_flags(model, version)
@@ -230,7 +232,8 @@ def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: s
             options = config.schedule.get("options", {})
             groups = options.get("grouping", "megatron"), options.get("group_size")
             size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
-            yield from [f"--microbatch-group-size-per-virtual-pipeline-stage {size}"] * (size != schedule.devices)
+            if size != schedule.devices:
+                yield f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
         if schedule.name.startswith("combined"):
             yield "--overlap-moe-expert-parallel-comm"
         yield from _policy_flags()
@@ -242,7 +245,8 @@ def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: s
             yield from printed(TENSOR)
         if layout.distributed_optimizer or layout.sharded:
             yield "--use-distributed-optimizer"
-            yield from ["--overlap-param-gather"] * bool(layout.chosen("overlap_data"))
+            if layout.chosen("overlap_data"):
+                yield "--overlap-param-gather"
         if layout.reduces_blocks:
             yield "--use-megatron-fsdp"
             yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
@@ -305,22 +309,16 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
 
 def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Reading) -> Reading:
     """Return `reading` with the flags as the sections of a config."""
-    model, layout, schedule = read_model(flags), dict[str, Any](), dict[str, Any]()
-    sections: dict[str, dict[str, Any]] = {"model": model, "layout": layout, "schedule": schedule}
-
-    def read_rows(*rows: Row) -> None:
-        for row in rows:
-            section, name = row.key.split(".")
-            sections[section][name] = row.read(flags)
-
+    model, layout = read_model(flags), dict[str, Any]()
     if "experts" in model:
-        read_rows(*EXPERT_LAYOUT)
+        layout |= read_rows(flags, *EXPERT_LAYOUT)
         dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
         flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
         layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
     else:
         flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
-    read_rows(*LAYOUT, CONTEXT, TENSOR)
+    layout |= read_rows(flags, *LAYOUT, CONTEXT, TENSOR)
+    sections = {"model": model, "layout": layout, "schedule": {"devices": layout.pop("devices")}}
     if not layout["sequence_parallel"]:  # no flag: all-reduces run beside weight gradients (tensor_parallel/layers.py)
         layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)

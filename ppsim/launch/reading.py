@@ -58,8 +58,9 @@ def notes_of(config: Config) -> dict[str, Any]:
     """Return what a launch file leaves out of a config: hardware, transport, and the step's end."""
     notes = {key: value for key, value in config.data.items() if value is not None and key not in _OWN}
     layout = config.data.get("layout", {})
-    own = {"overlap_tensor": layout["overlap_tensor"]} if layout.get("overlap_tensor") is not None else {}
-    return {**notes, **own, "framework": layout.get("framework", DEFAULT)}
+    if layout.get("overlap_tensor") is not None:
+        notes["overlap_tensor"] = layout["overlap_tensor"]
+    return {**notes, "framework": layout.get("framework", DEFAULT)}
 
 
 def torchrun(cluster: Cluster, gpus: int) -> str:
@@ -69,7 +70,7 @@ def torchrun(cluster: Cluster, gpus: int) -> str:
 
 
 def hosts_of(cluster: Cluster, gpus: int) -> tuple[int, int]:
-    """Return hosts and GPUs of each; all have equal GPUs, because launchers start equal processes on each."""
+    """Return the number of hosts, and of the GPUs of each: equal on all, as launchers start equal processes."""
     each = math.gcd(gpus, cluster.gpus_per_host) if gpus > cluster.gpus_per_host else gpus
     return gpus // each, each
 
@@ -93,7 +94,7 @@ def notes_in(text: str) -> dict[str, Any]:
 def sort_unread(
     flags: Flags, reading: Reading, record: Mapping[str, Any], groups: Sequence[str], names: Sequence[str]
 ) -> None:
-    """Sort the flags that nothing has read into those that change no step (of `groups`, or `names`) and others."""
+    """Put each flag that nothing has read into `left_out`, if it changes no step (`groups`, `names`), or `unknown`."""
     known, options = options_of_all(record), options_of(record, reading.version)
     reading.read = [name for name in flags.arguments if name in flags.used]
     for name in flags.unread:
@@ -103,13 +104,13 @@ def sort_unread(
         reason = "may change the step"
         if name not in options:
             versions = (record["version"], *record["others"])
-            others = [version for version in versions if name in options_of(record, version)]
-            reason = f"no option of {reading.version}" + (f", but of {others[0]}; {reason}" if others else "")
+            other = next((version for version in versions if name in options_of(record, version)), None)
+            reason = f"no option of {reading.version}" + (f", but of {other}; {reason}" if other else "")
         reading.unknown.append(f"{flags.sign}{name}: {reason}")
 
 
 def effective(section: Any, name: str) -> Any:
-    """Return the value of a field of a model or layout; of a policy that the framework's defaults set, that value."""
+    """Return the value of a field of a model or layout; for a policy that is not set, the framework's."""
     return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
 
 
@@ -136,8 +137,8 @@ def cannot_run(framework: str, reasons: Sequence[str]) -> None:
 def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
     """Return what a framework would run in another way than the config, one sentence each.
 
-    `back` is the config that its launch file gives; `lists`, if given, are read from another file. A key counts only
-    if it changes the costs of the schedule.
+    `back` is the config that its launch file gives; `lists` is its schedule if another file gives that. A key counts
+    only if it changes the costs of the schedule.
     """
     costs, read, found = config.costs, back.costs, []
     assert isinstance(costs, DerivedCosts)  # noqa: S101 - the caller has checked it
@@ -180,6 +181,11 @@ class Row:
     words: Mapping[Any, str] | None = None
     absent: Any = None  # value of the key if the flag is missing; the flag is then not printed for it
 
+    @property
+    def name(self) -> str:
+        """Name of the key within its section."""
+        return self.key.partition(".")[2]
+
     def printed(self, value: Any) -> list[str]:
         """Return the flag for a value; no flag if none is needed, or if the framework has no argument for it."""
         if value is None or value == self.absent or (self.words is not None and value not in self.words):
@@ -190,9 +196,8 @@ class Row:
     def read(self, flags: Flags) -> Any:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
         if self.words is None:
-            return flags.number(
-                self.flag, self.absent, least=1 if self.absent == 1 else 0
-            )  # a size of groups, or others
+            least = 1 if self.absent == 1 else 0  # the absent size of a group is 1
+            return flags.number(self.flag, self.absent, least)
         values = {word.lower(): value for value, word in self.words.items()}
         if values.keys() == {""}:
             return values[""] if flags.has(self.flag) else self.absent
@@ -206,9 +211,14 @@ class Row:
         return values[argument.lower()]
 
 
+def read_rows(flags: Flags, *rows: Row) -> dict[str, Any]:
+    """Return the values of the rows' keys in a command line, by their names."""
+    return {row.name: row.read(flags) for row in rows}
+
+
 @dataclass
 class Flags:
-    """Flags of a command line with their arguments; of a repeated flag the last counts. Notes which ones were read."""
+    """Flags of a command line with their arguments, of which the last ones count; it notes which flags were read."""
 
     arguments: dict[str, list[str]]
     used: set[str] = field(default_factory=set)
