@@ -38,12 +38,11 @@ def test_no_other_module_names_a_framework():
 
 
 def test_a_version_has_the_facts_of_the_nearest_known_one():
-    facts = Facts(
-        "x", {"fused": True}, FACTS["eager"].host, "", {"25.09": {"fused": False}, "26.02": {"cuda_graphs": True}}
-    )
+    host, versions = FACTS["eager"].host, {"25.09": {"fused": False}, "26.02": {"cuda_graphs": True}}
+    facts = Facts("x", {"fused": True}, host, "", versions)
     assert facts.nearest("25.11") == "25.09"
     assert facts.nearest("26.02.01") == facts.nearest("27.1") == "26.02"
-    assert Facts("x", {}, FACTS["eager"].host, "").nearest("1.0") == ""
+    assert Facts("x", {}, host, "").nearest("1.0") == ""
 
 
 def test_a_version_lacks_keys_whose_option_its_parser_does_not_have():
