@@ -70,7 +70,7 @@ def test_fits_compares_the_fullest_device_with_its_memory_less_headroom():
     assert held.fits(0, capacity=held.peak.max())
     assert not held.fits(capacity=held.peak.max())
     assert held.spare(0, capacity=held.peak.max()).min() == 0
-    with pytest.raises(ConfigError, match="headroom=1 must be a part of the memory"):
+    with pytest.raises(ConfigError, match="headroom=1 must be a fraction from 0 to below 1"):
         held.fits(headroom=1)
 
 

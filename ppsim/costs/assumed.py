@@ -75,8 +75,9 @@ def framework_version(setup: Setup) -> str | None:
         return None
     if not named.asked:
         return f"facts about {named.facts.name} are of version {named.used}, the newest known one"
-    used = f"version {named.used}, the nearest known one" if named.used else "no version, because no source gives one"
-    used = "this version" if named.used == named.asked else used
+    used = "no version, because no source gives one"
+    if named.used:
+        used = "this version" if named.used == named.asked else f"version {named.used}, the nearest known one"
     return f"facts about {named.facts.name} {named.asked} are of {used}"
 
 
@@ -85,7 +86,7 @@ def host(setup: Setup) -> str | None:
     facts, start = setup.layout.run_by.facts, start_seconds(setup)
     if not start:
         return None
-    block = [layer for layer in setup.model.layers if layer.name == "block"][-1]
+    block = setup.model.layers[setup.model.num_layers]  # the last one; the first layer is the embedding
     forward, backward = (format_quantity(count * start, "seconds") for count in block_starts(setup, block))
     lasts = "lasts longer, by the time that" if setup.layout.launch_blocking else "lasts at least as long as"
     return (
@@ -128,13 +129,15 @@ def unfused(setup: Setup) -> str | None:
 
 def held_beyond(setup: Setup) -> str | None:
     """Return the sentence about the memory that a framework holds beyond tensors; None if nothing is known."""
-    facts = setup.layout.run_by.facts
-    part, beside = facts.extra.fragments, facts.extra.gradients and setup.layout.gradient_bytes > 2
-    held = [f"{percent_text(part, 0)} more than the activations in fragments"] * (part > 0)
-    held += ["a bf16 gradient of each parameter"] * beside
-    held += [f"{facts.extra.whole} whole inputs and gradients of a tensor-parallel block"] * (facts.extra.whole > 0)
-    held += ["the logits of the whole vocabulary on each GPU"] * facts.extra.logits
-    return f"{facts.name} also holds {', '.join(held)}" if held else None
+    facts, extra = setup.layout.run_by.facts, setup.layout.run_by.facts.extra
+    held = {
+        f"{percent_text(extra.fragments, 0)} more than the activations in fragments": extra.fragments > 0,
+        "a bf16 gradient of each parameter": extra.gradients and setup.layout.gradient_bytes > 2,
+        f"{extra.whole} whole inputs and gradients of a tensor-parallel block": extra.whole > 0,
+        "the logits of the whole vocabulary on each GPU": extra.logits,
+    }
+    found = ", ".join(what for what, is_held in held.items() if is_held)
+    return f"{facts.name} also holds {found}" if found else None
 
 
 def state(setup: Setup) -> str:
@@ -216,8 +219,9 @@ def cards(setup: Setup) -> str | None:
 
 def not_counted(setup: Setup) -> str:
     """Return the sentence about what the costs leave out."""
-    fraction = setup.cluster.device.achieved is not None
-    return f"not counted: {'norms and element-wise operations beyond the achieved fraction, ' * fraction}data loading"
+    if setup.cluster.device.achieved is None:
+        return "not counted: data loading"
+    return "not counted: norms and element-wise operations beyond the achieved fraction, data loading"
 
 
 def fp8(setup: Setup) -> str | None:

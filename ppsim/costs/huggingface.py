@@ -22,7 +22,7 @@ _SHAPE = {
     "ffn": "intermediate_size", "vocabulary": "vocab_size",
 }  # fmt: skip
 SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
-_SHAPING = re.compile(
+_CHANGES_SHAPE = re.compile(  # names of fields that may change a shape
     "num_|_num|size|_dim$|rank|layer|expert|head|block|gate|window|residual|share|attn|index|compress"
 )
 _MISSING = object()
@@ -143,7 +143,7 @@ def _unknown(document: _Document, names: str, lacking: list[str]) -> ConfigError
         if not lacking:
             _fields(document, _ARCHITECTURES[names])
             unread = document.fields.keys() - document.read.union(_SHAPE.values())
-            left = ", ".join(sorted(name for name in unread if document.fields[name] and _SHAPING.search(name)))
+            left = ", ".join(sorted(name for name in unread if document.fields[name] and _CHANGES_SHAPE.search(name)))
             nearest = f"but --approximate (`approximate: true`) reads it like {like}{left and f', without {left}'}"
     except ConfigError as error:
         nearest = f"and cannot be read like the nearest one, {like}: {str(error).removeprefix(f'{document.place}: ')}"
@@ -154,13 +154,13 @@ def _unknown(document: _Document, names: str, lacking: list[str]) -> ConfigError
 
 
 def _nearest(document: _Document) -> str:
-    """Return the known architecture whose own fields a config of an unknown one has."""
-    kind = next((kind for field, kind in _TELLING.items() if document.fields.get(field)), "llama")
+    """Return the known architecture that a config of an unknown one is most like, by the fields that it has."""
+    kind = next((kind for field, kind in _MODEL_OF_FIELD.items() if document.fields.get(field)), "llama")
     return _NAMES[kind]
 
 
 def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, Any]:
-    """Return the fields of windowed attention: in blocks of `layer_types`, or else those that `windowed` accepts."""
+    """Return the fields of windowed attention: in the blocks that `layer_types` lists, else those of `windowed`."""
     window, types = document.count("sliding_window", 0), _listed(document, "layer_types")
     local = [types[block] == SLIDING if types else windowed(block) for block in _blocks(document)]
     if not window or not any(local):
@@ -172,14 +172,13 @@ def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, 
     return {"window": window} | _pattern(["W" if one else "*" for one in local], routed * len(local))
 
 
-def _every(period: int) -> _Part:
+def _windows_but_every(period: int) -> Callable[[_Document], dict[str, Any]]:
     """Return the part of windows in all blocks but every `period`-th one, unless `layer_types` lists them."""
     return lambda document: _windows(document, lambda block: (block + 1) % period != 0)
 
 
 def _gemma3_windows(document: _Document) -> dict[str, Any]:
-    period = document.count("sliding_window_pattern", 6) or 1
-    return _windows(document, lambda block: (block + 1) % period != 0)
+    return _windows_but_every(document.count("sliding_window_pattern", 6) or 1)(document)
 
 
 def _qwen_windows(document: _Document) -> dict[str, Any]:
@@ -190,19 +189,14 @@ def _qwen_windows(document: _Document) -> dict[str, Any]:
     return _windows(document, lambda block: block >= first)
 
 
-def _all_blocks_alike(document: _Document) -> dict[str, Any]:
-    if document.count("decoder_sparse_step", 1) != 1 or document.given("mlp_only_layers"):
+def _check_expert_blocks(document: _Document) -> dict[str, Any]:
+    """Return no field; ConfigError unless all blocks have experts, or all after the first `dense_layers`."""
+    steps = (document.count(name, 1) for name in ("decoder_sparse_step", "moe_layer_freq"))
+    if {*steps} != {1} or document.given("mlp_only_layers"):
         raise ConfigError(
-            f"{document.place}: decoder_sparse_step and mlp_only_layers mix dense and expert blocks in a way that a "
-            f"Model cannot hold; only dense blocks before all expert blocks (dense_layers) are known"
-        )
-    return {}
-
-
-def _deepseek_frequency(document: _Document) -> dict[str, Any]:
-    if document.count("moe_layer_freq", 1) != 1:
-        raise ConfigError(
-            f"{document.place}: moe_layer_freq={document.fields['moe_layer_freq']} is not known; only 1 is"
+            f"{document.place}: decoder_sparse_step and mlp_only_layers, or moe_layer_freq, mix dense and expert "
+            f"blocks in a way that a Model cannot hold; only dense blocks before all expert blocks (dense_layers) are "
+            f"known"
         )
     return {}
 
@@ -334,9 +328,9 @@ _MISTRAL = (_GROUPED, lambda document: _windows(document, lambda block: True))
 _GEMMA = (_GROUPED, _BIAS, {"tied_embeddings": _flag("tie_word_embeddings", True)})
 _QWEN2 = (_GROUPED, _qwen_windows, {"attention_bias": True})
 _QWEN3 = (_GROUPED, _qwen_windows, _HEAD_NORM, _BIAS)
-_QWEN_EXPERTS = (_all_blocks_alike, _experts("num_experts"), _EXPERT_FFN)
+_QWEN_EXPERTS = (_check_expert_blocks, _experts("num_experts"), _EXPERT_FFN)
 _DEEPSEEK_EXPERTS = (
-    _deepseek_frequency, _experts("n_routed_experts"), _EXPERT_FFN,
+    _check_expert_blocks, _experts("n_routed_experts"), _EXPERT_FFN,
     {"shared_experts": _count("n_shared_experts", 0), "dense_layers": _count("first_k_dense_replace", 0)},
 )  # fmt: skip
 _LATENT = {  # multi-head latent attention with a gated MLP
@@ -350,7 +344,7 @@ _ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type
     "mistral mistral3": _MISTRAL,
     "mixtral": (*_MISTRAL, _experts("num_local_experts")),
     "gpt_oss": (
-        _GROUPED, _experts("num_local_experts"), _every(2), _biases(_flag("attention_bias", True), True),
+        _GROUPED, _experts("num_local_experts"), _windows_but_every(2), _biases(_flag("attention_bias", True), True),
         {"clamped": True},
     ),
     "qwen2": _QWEN2,
@@ -367,7 +361,7 @@ _ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type
         },
     ),
     "gemma": _GEMMA,
-    "gemma2": (*_GEMMA, _every(2)),
+    "gemma2": (*_GEMMA, _windows_but_every(2)),
     "gemma3 gemma3_text": (*_GEMMA, _HEAD_NORM, _gemma3_windows),
     "gpt_neox": (
         {"norm": "layernorm", "parallel_block": _flag("use_parallel_residual", True)},
@@ -402,7 +396,7 @@ _ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type
     "minimax_m2": (
         _GROUPED, _experts("num_local_experts"), _HEAD_NORM, {"expert_ffn": _count("intermediate_size")},
     ),
-    "olmo3": (_GROUPED, _every(4), _HEAD_NORM, _BIAS),
+    "olmo3": (_GROUPED, _windows_but_every(4), _HEAD_NORM, _BIAS),
     "llama4 llama4_text": (
         _GROUPED, _experts("num_local_experts"), _llama4_blocks,
         {
@@ -411,7 +405,7 @@ _ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type
     ),
 }  # fmt: skip
 _NAMES = {name: names for names in _ARCHITECTURES for name in names.split()}
-_TELLING = {  # a field that only such a model has -> its model_type
+_MODEL_OF_FIELD = {  # a field that only such a model has -> its model_type; the first one that a config has counts
     "linear_attn_config": "kimi_linear",
     "hybrid_override_pattern": "nemotron_h",
     "linear_num_value_heads": "qwen3_next",

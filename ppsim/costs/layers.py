@@ -63,12 +63,16 @@ class Linear:
         return 2 * self.visits * self.inputs * self.outputs
 
     def recomputed(self, fp8: bool) -> float:
-        """Return the part of it that "alternate" recomputes; `fp8`: it runs in fp8.
+        """Return the part of the product that "alternate" recomputes; `fp8`: the product runs in fp8.
 
         torchtitan saves the first, third, fifth and last of seven products, but none in fp8 or of routed experts:
         torchtitan@b291ad66, models/llama/parallelize_llama.py, _save_list.
         """
-        return 1.0 if self.expert else 0.0 if self.module == "down" else 1.0 if fp8 else 0.5
+        if self.expert:
+            return 1.0
+        if self.module == "down":
+            return 0.0
+        return 1.0 if fp8 else 0.5
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class Held(NamedTuple):
     # write, which "alternate" frees; "": none
     module: str = ""
     fp8: bool = False  # True if they are inputs of products in fp8: held in fp8 they have half the bytes
-    unfused: bool = False  # True if kernels that are fused do not hold them
+    unfused: bool = False  # True if only kernels that are not fused hold them
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +170,16 @@ class Layer:
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
-        kept, amounts = self._kept(recompute), [0.0, 0.0]
+        kept, whole_bytes, split_bytes = self._kept(recompute), 0.0, 0.0
         for held in self.held:
-            if not held.unfused or not (fused or (fused_norms and held.module == "norms")):
-                amounts[held.split] += held.bytes * kept.get(held.module, 1.0) / (2 if fp8 and held.fp8 else 1)
-        return amounts[False] / whole + amounts[True] / tensor
+            if held.unfused and (fused or (fused_norms and held.module == "norms")):
+                continue
+            held_bytes = held.bytes * kept.get(held.module, 1.0) / (2 if fp8 and held.fp8 else 1)
+            if held.split:
+                split_bytes += held_bytes
+            else:
+                whole_bytes += held_bytes
+        return whole_bytes / whole + split_bytes / tensor
 
     def _kept(self, recompute: str) -> dict[str, float]:
         """Return the parts of modules that are held despite recomputation; others are held whole."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ppsim.costs.sheets import Cluster, LinkSheet
 
 START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
-WAITING_NODES = 64  # most nodes whose wait was measured; steps on 128 to 484 show no longer one: docs/accuracy.md
+WAITING_NODES = 64  # largest number of nodes with a measured wait; steps on 128 to 484 show none longer: accuracy.md
 # Of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
 # DeepEP 43 GB/s of InfiniBand NDR (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, README.md); and the processors that
 # they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms), NCCL 16
@@ -64,7 +64,7 @@ def ring_pass(group: Group, moved: float, messages: int = 1) -> float:
 
 
 def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str = "fastest") -> float:
-    """Return the seconds of an all-reduce of `moved` bytes in so many messages; "fastest": ring or tree, as NCCL."""
+    """Return the seconds of an all-reduce of `moved` bytes; `algorithm` "fastest": ring or tree, as NCCL does."""
     if group.size == 1:
         return 0.0
     ring = 2 * ring_pass(group, moved, messages)  # fewest bytes, a hop for each member

@@ -247,26 +247,25 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)
     norms = rates.streaming(operators.norm_bytes * normed / share.whole)
-    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1) * share.permutes_apart
+    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1 if share.permutes_apart else 0.0)
     permuted = rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
     others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole) + permuted
-    others += (operators.passes + bool(operators.regrouped_bytes) * share.router_kernels) * rates.law.launch
+    kernels = operators.passes + (share.router_kernels if operators.regrouped_bytes else 0)
+    others += kernels * rates.law.launch
 
-    forwards = [one[0] for one in products]
+    forwards = [(linear, one[0]) for linear, one in zip(operators.products, products, strict=True)]
 
     def of_module(name: str) -> float:
-        return sum(one for one, linear in zip(forwards, operators.products, strict=True) if linear.module == name)
+        return sum(seconds for linear, seconds in forwards if linear.module == name)
 
     return Computation(
-        products=sum(forwards), core=sum(one[0] for one in cores), norms=norms,
+        products=sum(seconds for _, seconds in forwards), core=sum(one[0] for one in cores), norms=norms,
         activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
         streams=rates.streaming(operators.stream_bytes * passing / share.whole),
         input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
         weight_grad=sum(one[2] for one in products),
-        alternate=others * bool(operators.routed_bytes) + sum(
-            one * linear.recomputed(share.casts.apply_to(linear))
-            for one, linear in zip(forwards, operators.products, strict=True)
-        ),
+        alternate=(others if operators.routed_bytes else 0.0)
+        + sum(seconds * linear.recomputed(share.casts.apply_to(linear)) for linear, seconds in forwards),
         last=of_module("down") + permuted / 2,
     )  # fmt: skip
 

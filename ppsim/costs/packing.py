@@ -157,24 +157,24 @@ def _padded(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
 
 
 def _best_fit(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
-    """Return bins of sequences, each in the fullest bin that has room, in the order given.
+    """Return bins of sequences, each put into the fullest bin that has room, in the order given.
 
     In any order these are at most 1.7 times the fewest bins, plus 1; the longest first, at most 11/9 of them, plus 1
     (Johnson et al. 1974).
     """
     capacity = slots.tokens * slots.microbatch_size
-    room: list[tuple[int, int]] = []  # tokens left, bin; sorted
-    held: list[list[int]] = []
+    free: list[tuple[int, int]] = []  # free tokens and number of each bin, the fullest bin first
+    bins: list[list[int]] = []
     for length in lengths.tolist():
-        place = bisect_left(room, (length, -1))
-        if place == len(room):
-            left, number = capacity, len(held)
-            held.append([])
+        index = bisect_left(free, (length, -1))
+        if index == len(free):
+            tokens, number = capacity, len(bins)
+            bins.append([])
         else:
-            left, number = room.pop(place)
-        insort(room, (left - length, number))
-        held[number].append(length)
-    return [np.array(one) for one in held]
+            tokens, number = free.pop(index)
+        insort(free, (tokens - length, number))
+        bins[number].append(length)
+    return [np.array(one) for one in bins]
 
 
 def _balanced(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
@@ -187,20 +187,20 @@ def _balanced(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
     packed_first = _best_fit(ordered, slots)
     count = -(-len(packed_first) // slots.copies) * slots.copies
     loads = [(0.0, number) for number in range(count)]
-    room, held = [capacity] * count, [list[int]() for _ in range(count)]
+    free, bins = [capacity] * count, [list[int]() for _ in range(count)]
     for length, work in zip(ordered.tolist(), slots.work(ordered).tolist(), strict=True):
         full = []
-        while loads and room[loads[0][1]] < length:
+        while loads and free[loads[0][1]] < length:
             full.append(heapq.heappop(loads))
         if not loads:
             return packed_first
-        load, place = loads[0]
-        heapq.heapreplace(loads, (load + work, place))
+        load, number = loads[0]
+        heapq.heapreplace(loads, (load + work, number))
         for one in full:
             heapq.heappush(loads, one)
-        room[place] -= length
-        held[place].append(length)
-    return [np.array(one, np.int64) for one in held]
+        free[number] -= length
+        bins[number].append(length)
+    return [np.array(one, np.int64) for one in bins]
 
 
 # Dynamic context parallelism
@@ -290,12 +290,13 @@ def _context_microbatch(waiting: _Sized, gpus: int) -> tuple[list[ContextGroup],
 
 
 def _are_even(groups: list[ContextGroup], free: int = 0) -> bool:
+    """Return whether all GPUs are used, and the loads of the groups are within 5 % of each other."""
     loads = [group.load for group in groups]
     return not free and max(loads) - min(loads) <= BALANCED * max(loads)
 
 
 def _trimmed(groups: list[ContextGroup]) -> _Sized:
-    """Take the last sequence of the most loaded group while this brings loads closer; return these sequences."""
+    """Take the last sequence of the most loaded group as long as this evens out loads; return the taken sequences."""
     taken: _Sized = []
     while not _are_even(groups):
         fullest = max(groups, key=lambda group: group.load)

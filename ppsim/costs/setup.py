@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
@@ -275,15 +275,11 @@ class Stage(NamedTuple):
 
 def border_widths(model: Model, stages: Sequence[Stage]) -> np.ndarray:
     """Return how many activations each stage sends in F and in B, (2, stages): `border_width` of its borders."""
-    after = [*_widths(model, stages[:-1]), 1]
-    return np.array([after, [1, *after[:-1]]], np.float64)
-
-
-def _widths(model: Model, stages: Sequence[Stage]) -> Iterator[int]:
-    before = Counter[str]()
-    for stage in stages:
+    widths, before = [1], Counter[str]()
+    for stage in stages[:-1]:
         before.update(layer.name for layer in stage.layers)
-        yield border_width(model, before["block"], before["prediction"], before["head"])
+        widths.append(border_width(model, before["block"], before["prediction"], before["head"]))
+    return np.array([[*widths[1:], 1], widths], np.float64)
 
 
 def link_columns(cluster: Cluster, group: int, devices: int) -> dict[str, Any]:

@@ -28,7 +28,6 @@ TABLE = Path(__file__).with_name("spread.json")
 DIMENSIONS = ("hidden", "block_flops", "gpus", "peak")
 PER_DOUBLING = 1.1  # assumed: each doubling beyond the measured range moves both bounds outwards by a tenth
 SMALL = 2048  # largest hidden size of a small model
-EAGER = ("eager kernels", "eager kernels on one node")
 FP8 = ("fp8, dense", "fp8, mixture of experts", f"fp8, small (hidden up to {SMALL})")
 DENSE = {"dense on A100": 312e12, "dense on H100": 989e12, "dense on B200 and GB200": 2250e12}
 
@@ -59,14 +58,15 @@ class Spread:
 def spread_of(setup: Setup, devices: int) -> Spread:
     """Return the spread of published runs of the class to which a pipeline of `devices` devices belongs."""
     group = class_of(setup, devices)
-    row, own = _table()["classes"][group], scales(setup, devices)
-    doublings = beyond(own, row["measured"])
-    host = setup.layout.run_by.facts.host
-    known = any(FACTS[name].host == host for name in row["frameworks"])
+    row = _table()["classes"][group]
+    doublings = beyond(scales(setup, devices), row["measured"])
     wider = PER_DOUBLING**doublings
-    ends = row["low"] / wider, row["middle"], row["high"] * wider
-    found = Spread(*ends, group, row["runs"], row["sources"], doublings)
-    return found if known else unlike_published(found, "in this framework")
+    found = Spread(
+        row["low"] / wider, row["middle"], row["high"] * wider, group, row["runs"], row["sources"], doublings
+    )
+    if any(FACTS[name].host == setup.layout.run_by.facts.host for name in row["frameworks"]):
+        return found
+    return unlike_published(found, "in this framework")
 
 
 def unlike_published(found: Spread, how: str) -> Spread:
@@ -105,12 +105,14 @@ def class_of(setup: Setup, devices: int) -> str:
     nearest peak.
     """
     if not setup.layout.chosen("fused"):
-        return EAGER[devices * setup.layout.gpus_per_device <= setup.cluster.gpus_per_node]
+        is_one_node = devices * setup.layout.gpus_per_device <= setup.cluster.gpus_per_node
+        return "eager kernels on one node" if is_one_node else "eager kernels"
+    is_small = setup.model.hidden <= SMALL
     if setup.layout.fp8 != "none":
-        return FP8[2 if setup.model.hidden <= SMALL else bool(setup.model.experts)]
+        return FP8[2 if is_small else 1 if setup.model.experts else 0]
     if setup.model.experts:
         return "mixture of experts"
-    if setup.model.hidden <= SMALL:
+    if is_small:
         return f"small (hidden up to {SMALL})"
     if setup.layout.sharded and devices == 1:
         return "FSDP without pipeline"
@@ -118,8 +120,8 @@ def class_of(setup: Setup, devices: int) -> str:
 
 
 def scales(setup: Setup, devices: int) -> dict[str, float]:
-    """Return the sizes by which runs are compared: hidden size, block FLOPs of F on one GPU, GPUs, dense peak."""
-    layout, block = setup.layout, setup.model.layers[1 : 1 + setup.model.num_layers][-1]
+    """Return the sizes by which runs are compared: hidden size, FLOPs of a block's F on one GPU, GPUs, dense peak."""
+    layout, block = setup.layout, setup.model.layers[setup.model.num_layers]  # the last block
     return {
         "hidden": setup.model.hidden,
         "block_flops": block.forward * layout.microbatch_size / (layout.tensor * layout.context),
@@ -130,8 +132,11 @@ def scales(setup: Setup, devices: int) -> dict[str, float]:
 
 def beyond(own: Mapping[str, float], measured: Mapping[str, Sequence[float]]) -> float:
     """Return the doublings between sizes and the (low, high) of those that were measured; 0 inside."""
-    pairs = ((own[name], *measured[name]) for name in DIMENSIONS)
-    return sum(max(math.log2(low / value), math.log2(value / high), 0.0) for value, low, high in pairs)
+    doublings = 0.0
+    for name in DIMENSIONS:
+        low, high = measured[name]
+        doublings += max(math.log2(low / own[name]), math.log2(own[name] / high), 0.0)
+    return doublings
 
 
 @cache
@@ -298,11 +303,10 @@ def straggler_seconds(costs: Any, devices: int, microbatches: int) -> float:
     """
     if not hasattr(costs, "exchange"):
         return 0.0
-    layout, layers = costs.layout, Counter(costs.model.layers)
+    layout, layers = costs.layout, Counter(costs.model.layers)  # equal layers are one object
     waiting = devices * max(layout.context, -(-layout.expert * layout.split_experts // layout.tensor))
     computing = sum(n * (costs.work(one).whole + sum(costs.exchange(one)[:2])) for one, n in layers.items())
     dense, experts = (part / devices for part in costs.gpu_parameters(costs.model.layers))
     reducing = reduce_seconds(costs, (dense, experts)) + gather_seconds(costs, (dense, experts))
-    return computing * microbatches / devices * slowdown("action", waiting) + reducing * slowdown(
-        "collective", max(layout.data_groups)
-    )
+    lost = computing * microbatches / devices * slowdown("action", waiting)
+    return lost + reducing * slowdown("collective", max(layout.data_groups))

@@ -59,8 +59,9 @@ class _Sublayer(NamedTuple):
     """Parts of a sublayer for one sequence."""
 
     matrices: list[Linear]
-    core: tuple[AttentionCore, ...] = ()  # AttentionCore or None
-    scan: tuple[AttentionCore, ...] = ()  # AttentionCore or None
+    # cores, scans: attention over tokens, and an indexer's scores; a Mamba-2 scan or a delta net
+    cores: tuple[AttentionCore, ...] = ()
+    scans: tuple[AttentionCore, ...] = ()
     score_bytes: float = 0.0  # bytes held of the s x s matrices
     moved: Operators = Operators()  # bytes that its own element-wise passes move, without norm and residual
     # further values per token that are held if kernels are not fused, split over the tensor-parallel group
@@ -77,7 +78,7 @@ def block(model: Shape, letters: str, residuals: int = 1) -> Layer:
 
 
 def _mix_residuals(model: Shape, n: int) -> _Sublayer:
-    """Return what mixes n residuals around a sublayer, in addition to the addition to one residual."""
+    """Return the part that mixes n residuals around a sublayer, without the addition to one residual."""
     s, h = model.sequence, model.hidden
     if n == 1:
         return _Sublayer([])
@@ -107,8 +108,8 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
         passes=1 if parallel and is_mlp else 2,
     )  # fmt: skip
     layer = _layer(
-        "block", s, mixing.matrices + part.matrices, around + part.moved + mixing.moved, cores=part.core,
-        scans=part.scan,
+        "block", s, mixing.matrices + part.matrices, around + part.moved + mixing.moved, cores=part.cores,
+        scans=part.scans,
         norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters + mixing.parameters,
         held=(
             Held(s * h * (VALUE_BYTES + model.dropout)),
@@ -209,7 +210,7 @@ def _latent_attention(model: Shape, sparse: bool) -> list[Linear]:
 
 
 def _pairs(model: Shape, nearest: int) -> float:
-    """Return the number of pairs of tokens, in both directions: all s^2, or of each query `nearest` tokens; 0: all."""
+    """Return the pairs of a query and a token before or after it that attend; `nearest`: tokens per query, 0: all."""
     s = model.sequence
     return float(s * s - (s - nearest) ** 2 if 0 < nearest < s else s * s)
 
@@ -225,12 +226,13 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
     value = model.value_head_size if latent else model.head_size
     halved = 2 if model.causal else 1
     sparse = model.index_heads > 0 and letter != "+"
-    nearest = model.window if letter == "W" else model.index_tokens * sparse
+    nearest = model.window if letter == "W" else model.index_tokens if sparse else 0
     flops = 2.0 * _pairs(model, nearest) * a * (query + value) / halved
-    fused = model.attention != "full"
     # softmax, and dropout with its mask, read and write; the products' own reading is in their time
-    moved = 0 if fused else 2 * VALUE_BYTES + (2 * VALUE_BYTES + 1) * model.dropout
-    held = 0 if fused else SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT
+    moved = held = 0
+    if model.attention == "full":
+        moved = 4 * VALUE_BYTES + 1 if model.dropout else 2 * VALUE_BYTES
+        held = SCORE_BYTES if model.dropout else SCORE_BYTES_WITHOUT_DROPOUT
     window = model.window if letter == "W" and model.window < s else 0
     cores = [AttentionCore(a, query, value, flops, float(moved * a * s * s), model.attention, window)]
     if sparse:
@@ -238,7 +240,8 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
         cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash", softmax=False))
     matrices = attention_matrices(model, sparse)
     by_head = 2 * model.head_size * (model.heads + model.key_value_heads)  # read and written
-    turned, normed = ((VALUE_BYTES * s * by_head * on) for on in (model.positions == "rotary", model.head_norm))
+    turned = VALUE_BYTES * s * by_head if model.positions == "rotary" else 0
+    normed = VALUE_BYTES * s * by_head if model.head_norm else 0
     if latent:
         norms = model.key_value_rank + (model.query_rank or 0) + 2 * model.index_head_size * sparse
     else:
@@ -274,7 +277,7 @@ def _mix(model: Shape, letter: str) -> _Sublayer:
     moved += STATE_BYTES[letter] * tokens * values * state / CHUNK[letter]
     scan = AttentionCore(heads, width, state, flops, 0.0, "flash", softmax=False)
     return _Sublayer(
-        matrices, scan=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), separate=convolved,
+        matrices, scans=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), separate=convolved,
         split_parameters=conv + own, held=VALUE_BYTES * values,
     )  # fmt: skip
 

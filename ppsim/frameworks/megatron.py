@@ -26,7 +26,8 @@ VOCABULARIES = {
 }  # fmt: skip
 LARGE_VOCABULARY = 128256
 
-# Every option by the group of its parser: version, source, and names of a group with blanks between them.
+# Every option by the group of its parser: version, source, and names of a group with blanks between them. `left_out`
+# and `left_out_groups` change no step time or memory that ppsim models.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 # each_expert: Transformer Engine's nvte_multi_stream_cublas_gemm (common/gemm/cublaslt_gemm.cu).
@@ -83,6 +84,3 @@ CORE_FACTS = Facts(
     moves=LOSS,
     since=SINCE,
 )
-
-# Options that change no step time or memory that ppsim models, by the groups of Megatron-LM's own parser, and by name.
-LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())

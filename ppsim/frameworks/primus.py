@@ -39,4 +39,3 @@ def least_microbatches(schedule: str, devices: int) -> int:
 # Every key by the group of Megatron-LM's parser, or its file of presets; keys whose flag of Megatron-LM has another
 # name, or is for `false`; the values of pre_trainer.yaml, and of each model beyond those of language_model.yaml.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("primus_options.json").read_text(encoding="utf-8"))
-LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())

@@ -30,7 +30,8 @@ def _read(name: str) -> dict[str, Any]:
     return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-# Options by section: version, source, names of a section with blanks between them, and what other versions have.
+# Options by section: version, source, names of a section with blanks between them, what other versions have, and those
+# that change no step time or memory that ppsim models.
 OPTIONS: Mapping[str, Any] = _read("torchtitan_options.json")
 
 # Sizes of models by module and flavor, and options of the module's named configs.
@@ -42,7 +43,5 @@ MODELS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 CONFIGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = _MODELS["configs"]
 
 SINGLE = ("1F1B", "GPipe")  # classes with one stage per device; the others have two or more
-# Options that change no step time or memory that ppsim models: whole sections, and by name.
-LEFT_OUT_GROUPS, LEFT_OUT = tuple(OPTIONS["left_out_groups"]), tuple(OPTIONS["left_out"].split())
 # Values of options with which they change nothing.
 WITHOUT_EFFECT = ("false", "none", "-1")

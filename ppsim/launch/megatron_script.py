@@ -6,7 +6,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
 
@@ -14,6 +14,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import counted
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout import Layout
 from ppsim.costs.partition import LayoutString
 from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, options_of
@@ -100,7 +101,7 @@ def script_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]
 
 def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
-    printed = flags_of(config, costs, schedule, version)
+    printed = list(flags_of(config, costs, schedule, version))
     flags = Flags.of(split(" ".join(printed)))
     reading = read(flags, notes_of(config), costs.gpus(schedule.devices), Reading("Megatron-LM", version))
     cannot_run("Megatron-LM", differences(config, schedule, reading.config(place=config.path)))
@@ -207,60 +208,58 @@ def _warnings(costs: DerivedCosts) -> Iterator[str]:
         yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
 
 
-def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
-    """Return the flags with their arguments: model, groups, batch, partition, then policies."""
+def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[str]:
+    """Yield the flags with their arguments: model, groups, batch, partition, then policies."""
     model, layout = costs.model, costs.layout
-
-    def printed(*rows: Row) -> Iterator[str]:
-        for row in rows:
-            yield from row.printed(schedule.devices if row.name == "devices" else effective(layout, row.name))
-
-    def all_flags() -> Iterator[str]:
-        yield from model_flags(model, version)
-        if model.experts:
-            yield from printed(*EXPERT_LAYOUT)
-            if layout.chosen("expert_exchange") == "hierarchical":
-                yield "--moe-token-dispatcher-type flex"
-                yield "--moe-flex-dispatcher-backend deepep"
-            else:
-                yield "--moe-token-dispatcher-type alltoall"
-        yield from printed(*LAYOUT)
-        yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
-        if schedule.devices > 1 and not model.pattern:
-            yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
-        if schedule.num_stages > schedule.devices > 1 and not find_family(schedule.name).fixed_stages:
-            options = config.schedule.get("options", {})
-            groups = options.get("grouping", "megatron"), options.get("group_size")
-            size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
-            if size != schedule.devices:
-                yield f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
-        if schedule.name.startswith("combined"):
-            yield "--overlap-moe-expert-parallel-comm"
-        yield from _policy_flags()
-
-    def _policy_flags() -> Iterator[str]:
-        if layout.context > 1:
-            yield from printed(CONTEXT)
-        if layout.tensor > 1 and layout.sequence_parallel:
-            yield from printed(TENSOR)
-        if layout.distributed_optimizer or layout.sharded:
-            yield "--use-distributed-optimizer"
-            if layout.chosen("overlap_data"):
-                yield "--overlap-param-gather"
-        if layout.reduces_blocks:
-            yield "--use-megatron-fsdp"
-            yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
-            yield "--fsdp-double-buffer"
-            yield "--ckpt-format fsdp_dtensor"
-        if layout.fp8 != "none":
-            yield "--fp8-format hybrid"
-            yield f"--fp8-recipe {FP8_RECIPES[layout.fp8]}"
-        yield from _recompute_flags(layout)
-
-    return list(all_flags())
+    yield from model_flags(model, version)
+    if model.experts:
+        yield from _printed(EXPERT_LAYOUT, layout, schedule)
+        if layout.chosen("expert_exchange") == "hierarchical":
+            yield "--moe-token-dispatcher-type flex"
+            yield "--moe-flex-dispatcher-backend deepep"
+        else:
+            yield "--moe-token-dispatcher-type alltoall"
+    yield from _printed(LAYOUT, layout, schedule)
+    yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
+    if schedule.devices > 1 and not model.pattern:
+        yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
+    if schedule.num_stages > schedule.devices > 1 and not find_family(schedule.name).fixed_stages:
+        options = config.schedule.get("options", {})
+        groups = options.get("grouping", "megatron"), options.get("group_size")
+        size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
+        if size != schedule.devices:
+            yield f"--microbatch-group-size-per-virtual-pipeline-stage {size}"
+    if schedule.name.startswith("combined"):
+        yield "--overlap-moe-expert-parallel-comm"
+    if layout.context > 1:
+        yield from _printed([CONTEXT], layout, schedule)
+    if layout.tensor > 1 and layout.sequence_parallel:
+        yield from _printed([TENSOR], layout, schedule)
+    yield from _sharding_flags(layout)
+    if layout.fp8 != "none":
+        yield "--fp8-format hybrid"
+        yield f"--fp8-recipe {FP8_RECIPES[layout.fp8]}"
+    yield from _recompute_flags(layout)
 
 
-def _recompute_flags(layout: Any) -> Iterator[str]:
+def _printed(rows: Iterable[Row], layout: Layout, schedule: Schedule) -> Iterator[str]:
+    for row in rows:
+        yield from row.printed(schedule.devices if row.name == "devices" else effective(layout, row.name))
+
+
+def _sharding_flags(layout: Layout) -> Iterator[str]:
+    if layout.distributed_optimizer or layout.sharded:
+        yield "--use-distributed-optimizer"
+        if layout.chosen("overlap_data"):
+            yield "--overlap-param-gather"
+    if layout.reduces_blocks:
+        yield "--use-megatron-fsdp"
+        yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
+        yield "--fsdp-double-buffer"
+        yield "--ckpt-format fsdp_dtensor"
+
+
+def _recompute_flags(layout: Layout) -> Iterator[str]:
     level = layout.recompute
     if level == "full":
         blocks = layout.recompute_blocks
@@ -285,7 +284,7 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
     except ConfigError as error:
         raise ConfigError(f"{error}{files}") from None
-    sort_unread(flags, reading, OPTIONS, megatron.LEFT_OUT_GROUPS, megatron.LEFT_OUT)
+    sort_unread(flags, reading, OPTIONS)
     reading.conditional.extend(launch.conditional)
     return reading
 

@@ -163,7 +163,7 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
         {KEYS.get(flag, flag) for flag in flags.used},
         sign="",
     )
-    sort_unread(own, reading, OPTIONS, primus.LEFT_OUT_GROUPS, primus.LEFT_OUT)
+    sort_unread(own, reading, OPTIONS)
     reading.assumed, reading.unknown = (list(map(_in_keys, one)) for one in (reading.assumed, reading.unknown))
     return reading
 

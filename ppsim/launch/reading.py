@@ -91,10 +91,9 @@ def notes_in(text: str) -> dict[str, Any]:
     return notes
 
 
-def sort_unread(
-    flags: Flags, reading: Reading, record: Mapping[str, Any], groups: Sequence[str], names: Sequence[str]
-) -> None:
-    """Put each flag that nothing has read into `left_out`, if it changes no step (`groups`, `names`), or `unknown`."""
+def sort_unread(flags: Flags, reading: Reading, record: Mapping[str, Any], without_effect: Sequence[str] = ()) -> None:
+    """Put each flag that nothing has read into `left_out` if it is `without_effect` on a step, else into `unknown`."""
+    names, groups = {*record["left_out"].split(), *without_effect}, record["left_out_groups"]
     known, options = options_of_all(record), options_of(record, reading.version)
     reading.read = [name for name in flags.arguments if name in flags.used]
     for name in flags.unread:

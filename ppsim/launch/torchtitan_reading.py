@@ -17,7 +17,7 @@ from ppsim.costs.partition import even
 from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
-from ppsim.frameworks.torchtitan import CONFIGS, LEFT_OUT, LEFT_OUT_GROUPS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
+from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
 from ppsim.launch.reading import ENDING, Flags, Reading, notes_in, sort_unread, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
@@ -117,7 +117,7 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     }
     reading.data |= {"model": model, "layout": layout, "schedule": schedule}
     unused = [name for name in flags.unread if " ".join(flags.arguments[name]).lower() in WITHOUT_EFFECT]
-    sort_unread(flags, reading, OPTIONS, LEFT_OUT_GROUPS, (*LEFT_OUT, *unused))
+    sort_unread(flags, reading, OPTIONS, unused)
     return reading
 
 
