@@ -46,7 +46,7 @@ class Boxes(Spans):
     plain: bool = False
     reserved: frozenset[str] = frozenset()  # sorts of lanes of all charts of a picture, so that boxes have one height
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
-    narrowest: float = 0.0  # seconds: least median box of a picture's charts, which look alike; 0: its own
+    narrowest: float = 0.0  # seconds: smallest median box of all charts of a picture, which look alike; 0: its own
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them."""
@@ -269,16 +269,14 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """An entry of a legend: `sort` is "kind", "slot", "plain" (no halves), "idle", "stage", "reverse", "lane", "cause",
-    "steps", "bare" (no frame), or without a symbol "mixed" or "low"; its words.
+    """An entry of a legend: its words and its symbol."""
 
-    `kind` is that of the swatch, `lane` the sort of the lane or the cause of idle time.
-    """
-
+    # "kind", "slot" (in halves), "plain" (a slot without halves), "idle", "stage" and "reverse" (marks), "lane", "bare"
+    # (a lane without a frame), "cause", "steps"; "mixed" and "low" have no symbol
     sort: str
     text: str
-    kind: Kind | None = None
-    lane: str | None = None
+    kind: Kind | None = None  # kind of the symbol
+    lane: str | None = None  # sort of the lane, or the cause of idle time
 
     def swatch(self, theme: Theme) -> list[tuple[float, float, float, float, str]]:
         """Return the rectangles of the symbol: left, top, width and height in a square of 12 pixels, and colour."""
@@ -305,9 +303,9 @@ class LegendEntry:
 
 
 def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:
-    """Return the legend of these charts, what is drawn until some seconds: kinds, idle, marks, lanes.
+    """Return the legend of what these charts draw up to `until` seconds: kinds, idle time, marks, lanes.
 
-    `marked` has a kind whose boxes show marks of a later "stage", and of "reverse", if one does. A last entry names
+    `marked` has a kind whose boxes show marks of a later "stage", and of "reverse", if one does. The last entry names
     the lanes that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
@@ -364,20 +362,10 @@ def costs_text(every: Sequence[Boxes]) -> str:
     of stages per device have those of one microbatch through a device. Transfers and lanes that take less than 1 % of
     a device's time are left out.
     """
-    shares, usual, differ = [one.timeline.schedule.num_stages / len(one.offsets[1:]) for one in every], {}, False
-    for boxes, share in zip(every, shares, strict=True):
-        timeline, part = boxes.timeline, share if len({*shares}) > 1 else 1.0
-        lengths = {
-            kind.name: (boxes.length * part * (boxes.kind == kind), boxes.stage, boxes.device) for kind in boxes.kinds
-        }
-        seconds = np.where(timeline.plan.remote, timeline.transfer_end - timeline.transfer_start, 0.0)
-        lanes = {re.split(" of | to ", one.title)[0]: (one.length, one.stage, one.device)
-                 for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
-        transfers = seconds, timeline.schedule.stage, timeline.schedule.device
-        for name, (times, stage, device) in {**lengths, "transfer": transfers, **lanes}.items():
-            taken = np.bincount(device, times).max(initial=0.0)
-            if name not in lengths and taken < _MINOR * makespan(timeline):
-                continue
+    stages_per_device = [one.timeline.schedule.num_stages / one.timeline.schedule.devices for one in every]
+    per_device, usual, differ = len({*stages_per_device}) > 1, dict[str, list[float]](), False
+    for boxes, stages in zip(every, stages_per_device, strict=True):
+        for name, times, stage in _timed_parts(boxes, stages if per_device else 1.0):
             order = np.lexsort((times, stage))
             order = order[times[order] > 0]
             _, first, count = np.unique(stage[order], return_index=True, return_counts=True)
@@ -399,8 +387,24 @@ def costs_text(every: Sequence[Boxes]) -> str:
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
     actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip
-    actions = [f"per device: {', '.join(actions)}"] if len({*shares}) > 1 else actions
+    actions = [f"per device: {', '.join(actions)}"] if per_device else actions
     return "median " * differ + " · ".join([*actions, *others])
+
+
+def _timed_parts(boxes: Boxes, factor: float) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield the name, seconds and stages of each kind, and of transfers and lanes unless they take little time.
+
+    The seconds of actions are multiplied by `factor`.
+    """
+    timeline = boxes.timeline
+    for kind in boxes.kinds:
+        yield kind.name, boxes.length * factor * (boxes.kind == kind), boxes.stage
+    seconds = np.where(timeline.plan.remote, timeline.transfer_end - timeline.transfer_start, 0.0)
+    lanes = {re.split(" of | to ", one.title)[0]: (one.length, one)
+             for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
+    for name, (times, columns) in {"transfer": (seconds, timeline.schedule), **lanes}.items():
+        if not np.bincount(columns.device, times).max(initial=0.0) < _MINOR * makespan(timeline):
+            yield name, times, columns.stage
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

@@ -27,7 +27,7 @@ MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
-_HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all, where one schedule has few devices
+_HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
@@ -56,18 +56,15 @@ class ChartBlock:
 
 @dataclass(frozen=True)
 class _FigureLayout:
-    """Places in pixels of the rules: width, ends of the rows, height of memory.
-
-    `columns` has the right ends of the columns of numbers (step, difference, idle, peak) by place, which are `below`
-    the line of the name by so much where names leave them no space.
-    """
+    """Places in pixels of the rules."""
 
     width: float
+    # left, right: ends of the rows
     left: float
     right: float
-    columns: dict[int, float]
-    below: float
-    memory: float
+    columns: dict[int, float]  # right ends of the columns of numbers, by the number's index in `ChartBlock.numbers`
+    below: float  # from the line of a name down to its numbers; 0 if they share a line
+    memory: float  # height of the memory strip
 
     @property
     def room(self) -> float:
@@ -139,21 +136,15 @@ def compose(
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     strip = replace(strip, symbol="") if strip and pixels < _WIDE else strip  # the legend and the peak name it
     layout = _lay_out(blocks, heads, pixels, strip)
-    second, every = layout.room / (longest or 1.0), [block.boxes for block in blocks]
-    shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
-    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
-    shown = [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in shown]
-    narrowest = min(boxes.median for boxes in every)
-    wanted, (lines, every) = lines, lines.drawn([replace(boxes, narrowest=narrowest) for boxes in shown], second)
+    second, wanted = layout.room / (longest or 1.0), lines
+    lines, every = wanted.drawn(_in_equal_rows([block.boxes for block in blocks], pixels), second)
     heights = _row_heights(every, pixels)
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
         every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest,
     )  # fmt: skip
-    lead = _filled(texts.lead.split(), " ", layout.room)
-    words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", texts.title).split(" ")  # a number stays with its noun
-    title = [line.replace("\u00a0", " ") for line in _filled(words, " ", layout.room, True)] if texts.title else []
+    lead, title = _filled(texts.lead.split(), " ", layout.room), _title_lines(texts.title, layout.room)
     texts = texts._replace(lead="\n".join(lead), title="\n".join(title))
     several, above, notes = len(blocks) > 1, _ABOVE + layout.below, _lines_of_notes(layout, texts)
     head = 18 + 18 * (len(title) + len(lead) + len(notes)) + 2 * bool(notes) - 2 * (not title)
@@ -189,6 +180,20 @@ def compose(
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
     legend.draw(writer, layout.left, y + _AXIS, layout.room)
     return found
+
+
+def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
+    """Return the boxes of all charts of a figure of this width; rows that show lanes have space for the same ones."""
+    shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
+    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
+    narrowest = min(boxes.median for boxes in every)
+    return [replace(boxes, narrowest=narrowest, reserved=boxes.reserved if boxes.plain else lanes) for boxes in shown]
+
+
+def _title_lines(title: str, room: float) -> list[str]:
+    """Return a title as lines of at most this width; a number stays with its noun."""
+    words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", title).split(" ")
+    return [line.replace("\u00a0", " ") for line in _filled(words, " ", room, True)] if title else []
 
 
 def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:

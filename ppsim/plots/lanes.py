@@ -52,12 +52,12 @@ class Spans(SizedColumns):
 
 @dataclass(frozen=True)
 class LaneSpans(Spans):
-    """The spans of one sort.
+    """The spans of one sort of lane.
 
     `title` is its name in every legend. `stage` is -1 for STEPS, COLLECTIVES and FILLS, which belong to the whole
-    device. Only copies and collectives have a
-    `microbatch`, else it is None. A collective has one span on every device that takes part; `barrier` is its index in
-    the timeline's columns. `kind` is the index in `names` of the purpose of a collective, or the item of a fill.
+    device. Only copies and collectives have a `microbatch`. A collective has one span on every device that takes part;
+    `barrier` is its index in the timeline's columns. `kind` is the index in `names` of a collective's purpose or of a
+    fill's item.
     """
 
     sort: str

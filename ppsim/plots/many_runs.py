@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {  # of schedules, and last of the Pareto front, by theme: none is a kind's
+COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kinds have other colours
     "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#6a7380"),
     "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#a4abb5"),
     "grey": ("#000000", "#5a5a5a", "#303030", "#7a7a7a"),
@@ -47,18 +47,19 @@ COLOURS = {  # of schedules, and last of the Pareto front, by theme: none is a k
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 8, 5  # bars of a chart; lines named at their ends; named points of a front
-_MAX_COLOURED, _PALE = 6, 0.6  # schedules of a front; of more, those off it have this part of their colour and no names
+# With more schedules than this, those that are not on the front have no names, and their colour at this strength.
+_MAX_COLOURED, _PALE = 6, 0.6
 _SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
 _AXES = {  # units of swept numbers that have one
     **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
     "memory limit": "activations", "achieved": "fraction of the peak",
 }  # fmt: skip
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
-_COINCIDE = 0.015  # of an axis: points as close as this are one mark upon a wider one
-_TIE = 5e-3  # of a value: a point is not on the front if it is better than the next one by less alone
-_NEAR = 1.5  # times the largest peak: a farther limit of memory is not drawn
-_OFF = 1.04  # times the memory of the device: points with more are in the legend, and do not stretch the axis
-_RATIO, _MOST_TICKS = 4.0, 10  # of the ends of a logarithmic axis, at least; ticks, at most
+_COINCIDE = 0.015  # of an axis: of points as close as this, the lower mark is wider
+_TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
+_NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
+_OFF = 1.04  # times the device memory: a larger peak is in the legend only, so that it does not stretch the axis
+_RATIO, _MAX_TICKS = 4.0, 10  # minimum ratio of the ends of a logarithmic axis; ticks of an axis
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
 _MARKERS, _DASHES = "osD^v<>d", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
@@ -76,12 +77,12 @@ def draw_lines(
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` is the numbers' key, `title` and `unit` name the values.
 
-    `what` was run, such as a config and its sizes; `heading` stands instead of this and the title. `fits` says by name
-    and number what is "tight" in memory, and half filled, or "over" it, and hollow.
+    `what` names the runs, such as a config and its sizes; `heading` replaces it and the title. `fits` gives, by name
+    and number, the points that are "tight" in memory, drawn half filled, or "over" it, drawn hollow.
 
     Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
-    coincide are one line with all their names. `width` is that of the figure in inches, `theme` "light", "dark" or
-    "grey". Raises ConfigError for others.
+    coincide are one line with all their names. `width` is the figure's in inches, `theme` "light", "dark" or "grey".
+    Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
@@ -130,7 +131,7 @@ def _explain(axes: Axes, states: Iterable[str], theme: Theme) -> None:
 
 
 def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
-    """Return the style by name: a schedule has one in all charts, as have its variants, the first of them there.
+    """Return the style by name; a schedule has the same style in all charts, and so has the first of its variants.
 
     Once all colours are used, lines are dashed, then dotted.
     """
@@ -172,7 +173,7 @@ def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
     is_log = doubles or _spread(axes, "x", numbers)
     places, room = np.log(numbers) if is_log else numbers, 0.75 * PIXELS * figure_of(axes).get_figwidth()
     apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
-    if doubles or (len(numbers) <= _MOST_TICKS and min(np.diff(places), default=1.0) > apart):
+    if doubles or (len(numbers) <= _MAX_TICKS and min(np.diff(places), default=1.0) > apart):
         _set_ticks(axes, "x", numbers, is_log)
     elif not is_log:
         axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=all(float(one).is_integer() for one in numbers))
@@ -190,7 +191,7 @@ def _set_ticks(axes: Axes, name: str, ticks: Sequence[float], is_log: bool) -> N
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line beside the axes in the line's colour; one that is elsewhere has a leader."""
+    """Write the name of each line beside the axes, in its colour; a leader joins both if the name had to move."""
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
@@ -232,12 +233,12 @@ def draw_front(
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
-    `step` names the seconds; `groups` has the schedule of each pair, which gives points their colour, and `names` what
-    else differs. `varied` is that if it is one key, and its value at each pair: a line joins the points of a schedule,
-    and the front and the ends of lines have values. `limit` is the usable memory, drawn if a point comes near it, and
-    gives memory its unit; what takes of the headroom above it is half filled, and the front dashed. `what` was run;
-    `heading` stands instead of this and the title. `width` is that of the figure in inches, `theme` "light", "dark" or
-    "grey". Raises ConfigError for others.
+    `step` names the seconds. `groups` has the schedule of each pair, which gives its point a colour; `names` has what
+    else differs. If this is one key, `varied` has the key and its value at each pair; a line then joins the points of a
+    schedule, and the front and the ends of lines show values. `limit` is the usable memory; it is drawn if a point
+    comes near it, and then sets the unit of memory. Points in the headroom above it are half filled, and the front is
+    dashed there. `what` names the runs; `heading` replaces it and the title. `width` is the figure's in inches, `theme`
+    "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
@@ -290,7 +291,7 @@ def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str) 
 
 
 def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool, is_last: bool) -> str:
-    """Return the name of a point: its group if it is `on_front`, and what differs; of the last also what varies."""
+    """Return the name of a point: its group if it is `on_front`, and what differs; the last names the varied key."""
     own = f"{run.value}" + f" {word}" * is_last if grouped and word else run.name
     return ", ".join(filter(None, [run.group if on_front or not (grouped and own) else "", own]))
 
@@ -322,12 +323,12 @@ def _draw_front(
 
 
 def fit_within(peak: float, limit: float | None) -> str:
-    """Return whether a peak fits into the usable memory, or is tight as it takes of the headroom, or over both."""
+    """Return "fits" for a peak within the usable memory, "tight" for one within the headroom, else "over"."""
     return "fits" if limit is None or peak <= limit else fit_in_words(peak, limit / (1 - HEADROOM))
 
 
 def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
-    """Return the Pareto front of the `chosen` pairs, without points that are on it by a tie in one value alone."""
+    """Return the Pareto front of the `chosen` pairs, without points that gain less than `_TIE` over the next one."""
     found: list[int] = []
     for number in (chosen[place] for place in pareto_front([pairs[one] for one in chosen])):
         if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1]:
@@ -342,10 +343,10 @@ def _draw_points(
     axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[str], theme: Theme,
     joined: bool, grouped: bool, front: Sequence[int],
 ) -> list[str]:  # fmt: skip
-    """Draw points, filled as they fit; return the colour of each, that of its group if there are several.
+    """Draw points, filled if they fit; return the colour of each, that of its group if there are several.
 
-    If they are `grouped`, each group has an entry in the legend, and is `joined` if one key alone varies. If
-    there are many groups, those off the front are grey.
+    If they are `grouped`, each group has an entry in the legend, and if `joined` also a line through its points. If
+    there are many groups, those that are not on the front are pale.
     """
     kinds = [*dict.fromkeys(groups)]
     if not grouped:  # names say what they are
@@ -385,7 +386,7 @@ def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:
         return False
     power = 10.0 ** np.floor(np.log10(low))
     first = power * max(digit for digit in (1, 2, 4, 5, 8) if digit * power <= low * (1 + 1e-9))
-    times = 2.0 if high / first < 2.0**_MOST_TICKS else 10.0
+    times = 2.0 if high / first < 2.0**_MAX_TICKS else 10.0
     ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
     _set_ticks(axes, axis, ticks, is_log=True)
     getattr(axes, f"set_{axis}lim")(min(first, getattr(axes, f"get_{axis}lim")()[0]))
@@ -398,9 +399,8 @@ def _name_points(
 ) -> None:  # fmt: skip
     """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
-    Names do not meet each other nor, if they have space elsewhere or in two lines, lines and what is `drawn`. One that
-    is not level with its point has a line to it, which passes no other point. A line of words says how many have no
-    space.
+    Names never overlap. They avoid lines and points if they have space elsewhere or in two lines. A name that is not
+    level with its point has a line to it, which passes no other point. A note gives the number of names without space.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     room, point = axes.get_window_extent(), figure_of(axes).dpi / 72

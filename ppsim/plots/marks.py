@@ -119,9 +119,10 @@ def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
 
 
 def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
-    """Draw each transfer, or each one waited for, as a line from sender to receiver; those of backwards are dashed.
+    """Draw each transfer as a line from sender to receiver, dashed if it is one of a backward.
 
-    If rows lie between them, there is a line next to each alone.
+    If rows lie between both, only a short line next to each is drawn. `waited`: only transfers that an idle device
+    waits for.
     """
     timeline, plan, schedule = boxes.timeline, boxes.timeline.plan, boxes.timeline.schedule
     if boxes.plain or boxes.median * second_of(ax) < NARROWEST_MARK:
@@ -150,14 +151,23 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
 
 
 def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line below `actions` (indices into `timeline.start`); True finds the critical path.
-
-    Above lanes, it lies upon the lower edge of the boxes. It is joined between rows, in low rows from turn to turn, and
-    has a halo. It is a frame where it turns back and forth after few pixels.
-    """
+    """Draw a line with a halo below `actions` (indices into `timeline.start`); True finds the critical path."""
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
+    lines, (path, halo) = _path_lines(ax, boxes, device, begin, end), path_widths(row_height(ax, boxes))
+    for wide, colour in ((halo, theme.halo), (path, theme.critical)):
+        style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
+        style["snap"] = False  # else short pieces would jump by a pixel
+        add_lines(ax, lines, zorder=6, **style)
+
+
+def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the lines of a path through these spans, float64 (lines, 2, 2).
+
+    The path lies below the boxes; if the row has lanes there, upon their lower edge. Upright lines join its rows; in
+    low rows there is only a line from turn to turn. If turns are few pixels apart, a frame around them replaces them.
+    """
     _, bottom, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
     path, halo = path_widths(high)
@@ -187,17 +197,13 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
         (left, right), rows = begin[[one, other]], lower[one : other + 1]
         corners = [(left, rows.min()), (right, rows.min()), (right, rows.max()), (left, rows.max())]
         frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
-    lines = np.concatenate([np.stack([points[:-1], points[1:]], axis=1)[drawn], *frames])
-    for wide, colour in ((halo, theme.halo), (path, theme.critical)):
-        style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
-        style["snap"] = False  # else short pieces would jump by a pixel
-        add_lines(ax, lines, zorder=6, **style)
+    return np.concatenate([np.stack([points[:-1], points[1:]], axis=1)[drawn], *frames])
 
 
 def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) -> list[Difference]:
-    """Return the actions that exceed those of another chart most, and the waits in `slow` among the longest ones.
+    """Return the actions that exceed those of another chart most, and the waits that do, if `slow` names them.
 
-    Actions that are not in `slow` are left out if their bars, at `second` pixels a second, would be dots.
+    Actions that `slow` does not name are left out if their bars, at `second` pixels per second, would be dots.
     """
     names, found = [boxes.name(box) for box in range(len(boxes.row))], []
     twin = {other.name(box): box for box in range(len(other.row))}

@@ -20,7 +20,7 @@ from ppsim.analysis.memory import device_memory, memory_curves, peak_activations
 from ppsim.base.immutable import cached_on
 from ppsim.frameworks import frameworks_running
 from ppsim.plots import palette
-from ppsim.plots.areas import Area, areas
+from ppsim.plots.areas import areas
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.summary import busiest_device
@@ -94,7 +94,10 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": boxes.median,
-        "areas": [_area(area) for area in areas(boxes)],
+        "areas": [
+            {"words": one.words, "first": one.first, "last": one.last, "top": one.top, "bottom": one.bottom}
+            for one in areas(boxes)
+        ],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
@@ -113,10 +116,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "columns": [[column.name, len(column.values), column.size, column.summed] for column in columns],
         "packed": base64.b64encode(packed).decode(),
     }
-
-
-def _area(area: Area) -> dict[str, Any]:
-    return {"words": area.words, **dict(zip(("first", "last", "top", "bottom"), area, strict=False))}
 
 
 def _kind(kind: Kind) -> dict[str, Any]:

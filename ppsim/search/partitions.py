@@ -186,13 +186,13 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
     return Pieces.of([layer.name for layer in layers], [seconds[layer] for layer in layers])
 
 
-def balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces | None = None) -> LayoutString:
+def _balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces) -> LayoutString:
     """Return the partition that spreads the work evenly over devices, without regard to memory.
 
-    If several devices hold a stage, the stages get equal work instead. `pieces_of` the costs may be given if known.
+    If several devices hold a stage, the stages get equal work instead.
     """
     if len(schedule.holdings) == schedule.num_stages:
-        return balanced(pieces or pieces_of(costs), _first_holders(schedule))
+        return balanced(pieces, _first_holders(schedule))
     layers = costs.layout.layers_of(costs.model)
     counts = by_cost([layer_bound(costs, layer) for layer in layers], schedule.num_stages)
     return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
@@ -203,15 +203,16 @@ def balanced_within(
 ) -> LayoutString:
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
-    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). The result is the balanced
-    partition itself if the moves find none that fits, if several devices hold a stage, or if the bytes are not known.
+    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`); `pieces` are those of the costs, if
+    known. The result is the balanced partition itself if the moves find none that fits, if several devices hold a
+    stage, or if the bytes are not known.
     """
 
     def table(found: LayoutString) -> CostTable:
         return costs.with_partition(found).table(summary.actions)
 
     pieces = pieces or pieces_of(costs)
-    first = balanced_partition(costs, summary.actions, pieces)
+    first = _balanced_partition(costs, summary.actions, pieces)
     priced = table(first)
     if len(summary.actions.holdings) > summary.actions.num_stages or priced.state_bytes is None:
         return first
