@@ -153,7 +153,7 @@ def fill(
 
 
 class _Placement:
-    """Pieces on the way into idle time."""
+    """Idle time of a run, the pieces placed in it so far, and what is left of both."""
 
     def __init__(self, run: TimelineColumns, items: Sequence[FillItem], headroom: float, capacity: float | str | None):
         self.run, self.items = run, tuple(items)
@@ -175,7 +175,7 @@ class _Placement:
     def _spans(
         self, idle: IdleSpans, memory: float, release: float = 0.0, device: int | None = None
     ) -> tuple[IdleSpans, np.ndarray]:
-        """Return the parts of idle time with so much free memory, from `release` on, on one device or on all.
+        """Return the parts of idle time with this much free memory, after `release`, on one device or on all.
 
         Also return the index in `idle` of each part.
         """
@@ -187,6 +187,7 @@ class _Placement:
         return IdleSpans(found.device[chosen], start[chosen], found.end[chosen]), source[chosen]
 
     def _with_memory(self, idle: IdleSpans, memory: float) -> tuple[IdleSpans, np.ndarray]:
+        """Return the parts of idle time in which a device can hold `memory` more bytes, and the index of each."""
         assert self.usable is not None  # noqa: S101 - some item has memory
         most, parts = self.usable * (1 + _EXACT) - memory, []
         for device, (times, levels) in enumerate(self.curves):
@@ -249,6 +250,7 @@ class _Placement:
         )  # fmt: skip
 
     def _peaks(self, item: np.ndarray, device: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Return the peak of each device in bytes, with these pieces."""
         peaks = np.array(peak_memory(self.run))
         memory = np.array([one.memory for one in self.items])[item]
         for number in np.unique(device).tolist():
@@ -268,8 +270,7 @@ class _Placement:
     def _unusable(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the unused seconds per device with too little memory, and in spans that are too short.
 
-        They count against the items that are left over or endless and may run on the device; without such items
-        nothing is unusable.
+        Only items count that may run on the device and are left over or endless; without any, nothing is unusable.
         """
         devices = self.run.schedule.devices
         wanting = [one for one, left in zip(self.items, self.left, strict=True) if left or one.is_endless]
@@ -299,10 +300,10 @@ def _without(idle: IdleSpans, used: IdleSpans, source: np.ndarray) -> IdleSpans:
 
 
 def _idle(run: TimelineColumns) -> IdleSpans:
-    """Return the idle time that work can use without a longer step, without rounding errors of sums.
+    """Return the idle time that work can use without a longer step.
 
-    A device's optimizer step is no idle time. If devices start their next step one by one, idle time before a device's
-    first start and after its last end belongs to its other steps, and is not used.
+    A device's optimizer step is not idle time. If devices start their next step one by one, the idle time before a
+    device's first start and after its last end belongs to its other steps, and is not used.
     """
     begin, end = float(run.device_start.min()), float(run.device_end.max())
     parts = []

@@ -67,12 +67,13 @@ def _verdict(memory: Memory, headroom: float, device: int) -> str:
     state = fit_in_words(peak, memory.capacity, headroom)
     if state == "fits":
         return f"YES: device {device}, the fullest, needs {gigabytes(peak)} of {gigabytes(usable)} usable"
-    over = memory.peak > usable
-    others = f"; all {len(over)} are over" if over.all() else f"; {int(over.sum())} of {len(over)} are over"
-    others += f" ({gigabytes(float(memory.peak[over].min()))} to {gigabytes(float(memory.peak.max()))})"
     needs = f"device {device} needs {gigabytes(peak)}"
     needs = f"NO (tight): {needs} of its {gigabytes(memory.capacity)}" if state == "tight" else f"NO: {needs}"
-    return f"{needs}, {gigabytes(peak - usable)} over the {gigabytes(usable)} usable{others if over.sum() > 1 else ''}"
+    over, devices, others = memory.peak[memory.peak > usable], len(memory.peak), ""
+    if len(over) > 1:
+        number = f"all {devices}" if len(over) == devices else f"{len(over)} of {devices}"
+        others = f"; {number} are over ({gigabytes(float(over.min()))} to {gigabytes(peak)})"
+    return f"{needs}, {gigabytes(peak - usable)} over the {gigabytes(usable)} usable{others}"
 
 
 def _document(run: Timeline, headroom: float, does_fit: bool, found: list[Candidate]) -> dict[str, Any]:

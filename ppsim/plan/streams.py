@@ -21,20 +21,21 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 
 @dataclass(frozen=True, eq=False)
 class SideStream(DeviceLists, EqualColumns):
-    """Work that overlaps the rows, in program order; device d owns items `offsets[d]:offsets[d + 1]`.
+    """Items of work that overlap the rows, in program order.
 
-    A device posts an item when the compute actions before it have ended. Items of one way run one after the other on
-    their device. The other columns have one entry per item. UNSHARDs and gradient reductions have one way. An UNSHARD
-    is awaited by the first row of its stage after the post, a reduction by no row.
+    A device posts an item when the compute actions before it have ended. A device runs the items of one way one after
+    the other; gathers and reductions have one way each, copies have two. The first row of a gather's stage after the
+    post waits for the gather; no row waits for a reduction.
     """
 
-    offsets: np.ndarray  # int64 (devices + 1,)
+    offsets: np.ndarray  # int64 (devices + 1,): device d owns items `offsets[d]:offsets[d + 1]`
+    # all other columns: one entry per item
     stage: np.ndarray  # int32
     way: np.ndarray  # int8
     before: np.ndarray  # int32: first row of its device after the post
     after: np.ndarray  # int32: the item whose end it waits for too, or -1
     user: np.ndarray  # int32: the row that waits for it, or -1
-    line: np.ndarray  # int32: number of the switch's line, or -1 if it goes through no switch
+    line: np.ndarray  # int32: number of the line (a queue) before its switch, or -1 without a switch
     seconds: np.ndarray  # float64
 
     @property
@@ -65,9 +66,9 @@ def find_gathers(program: ScheduleColumns, table: CostTable) -> SideStream | Non
 
 
 def find_reductions(program: ScheduleColumns, table: CostTable) -> SideStream | None:
-    """Return a reduction for each REDUCE_GRAD, or without any, one after the last backward of each stage.
+    """Return a reduction for each REDUCE_GRAD; if there are none, one after the last backward of each stage.
 
-    Lists of several iterations have one per iteration, after its last backward. None if reductions take no time.
+    Lists of several iterations have one per stage and iteration. None if reductions take no time.
     """
     seconds = table.reduce_seconds
     if seconds is None:
@@ -116,7 +117,7 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
 
 
-OFFLOADS, RELOADS = 0, 1
+OFFLOADS, RELOADS = 0, 1  # ways of copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +125,10 @@ class Copies(SideStream):
     """The OFFLOADs and RELOADs, and the moves of evicted activations; a device has one copy engine per way.
 
     A RELOAD also waits for the end of its OFFLOAD, unless an earlier RELOAD does. A RELOAD from another device waits
-    for every OFFLOAD posted before it, because it takes their memory. The first R or backward of its activation waits
-    for a RELOAD. An F on a device that evicts waits until the OFFLOADs before it have freed as much memory as if moves
-    took no time. If neighbours share a switch, a copy that could start joins the switch's line for its way. A line lets
-    one copy through at a time: first come, first served, at equal times the lower device, then program order.
+    for every OFFLOAD posted before it, because it takes their memory. The first R or backward of an activation waits
+    for its RELOAD. An F on a device that evicts waits until the OFFLOADs before it have freed as much memory as if
+    moves took no time. If neighbours share a switch, a copy that could start joins the switch's line for its way. The
+    line lets one copy through at a time, first come, first served; at equal times the lower device, then list order.
     """
 
     microbatch: np.ndarray  # int32
@@ -171,10 +172,10 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
 def _with_waiting_forwards(
     compute: ScheduleColumns, user: np.ndarray, device: np.ndarray, before: np.ndarray, reloads: np.ndarray
 ) -> np.ndarray:
-    """Return `user` with, for each move out, the first F that waits for its end.
+    """Return `user` with the first F that waits for the end of each move out.
 
-    The count of activations follows list order, as if moves took no time; it includes a RELOAD under way. An F may
-    start if the count, plus the moves out under way, is at most the largest count of its device.
+    The number of activations on a device follows list order, as if moves took no time; it includes a RELOAD in
+    progress. An F may start if this number plus the moves out in progress is at most the device's largest number.
     """
     rows = len(compute.kind)
     coming = np.bincount(before[reloads], minlength=rows + 1)[:rows]
@@ -196,7 +197,7 @@ def _with_waiting_forwards(
 
 
 def _each_once(after: np.ndarray) -> np.ndarray:
-    """Return `after` with -1 for each copy if an earlier copy waits for the same OFFLOAD."""
+    """Return `after` with -1 for each copy that waits for the same OFFLOAD as an earlier copy."""
     once = np.full_like(after, -1)
     first = np.unique(after, return_index=True)[1]
     once[first] = after[first]
@@ -214,7 +215,10 @@ def _copies_in_lists(program: ScheduleColumns) -> np.ndarray:
 
 
 def _moves_of_evicted(compute: ScheduleColumns) -> np.ndarray:
-    """Return these columns for evicted activations: out after F, and back in the action before the R or backward."""
+    """Return the columns of `_copies_in_lists` for evicted activations.
+
+    An activation moves out after its F, and back during the action before its R or backward.
+    """
     stage, microbatch, host = compute.evicted.T
     forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
     before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])

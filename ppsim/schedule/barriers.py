@@ -47,7 +47,7 @@ class Barriers(SizedColumns, EqualColumns):
 
     @property
     def followed(self) -> np.ndarray:
-        """Barriers that another one follows in their stream; its number is one higher. int64."""
+        """Barriers that are not the last of their stream; the next barrier follows them. int64."""
         return np.delete(np.arange(len(self)), self.streams[1:] - 1)
 
     @property
@@ -56,7 +56,7 @@ class Barriers(SizedColumns, EqualColumns):
         return list_numbers(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
-        """Return whether each entry of a column of barriers, -1 for none, is a barrier of this kind."""
+        """Return whether each entry of a column of barriers is one of this kind; -1 stands for no barrier."""
         return (barrier >= 0) & (self.kind[barrier] == kind)
 
 
@@ -139,7 +139,7 @@ def _own_output(schedule: ScheduleColumns, sent: np.ndarray) -> np.ndarray:
 
 
 def participants(schedule: ScheduleColumns, barriers: Barriers) -> tuple[np.ndarray, np.ndarray]:
-    """Return the devices and barriers of all pairs in which the device adds to the barrier or waits for it, sorted."""
+    """Return the device and the barrier of each pair in which one adds to the other or waits for it, sorted."""
     waiting = np.flatnonzero(barriers.needs >= 0)
     device = np.concatenate([schedule.device[barriers.producer], schedule.device[waiting]]).astype(np.int64)
     barrier = np.concatenate([barriers.of_producer, barriers.needs[waiting]])
@@ -171,8 +171,8 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
 def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
     """Return for each row the row that it waits for, or -1: its source, or the first missing row of its barrier.
 
-    Devices have stopped at `position`. The missing row may belong to an earlier barrier of the stream. A row waits for
-    nothing if all rows of its barrier, and of the barriers before that, have run.
+    Devices have stopped at the rows `position`. The missing row may belong to an earlier barrier of the stream. A row
+    waits for nothing if all rows of its barrier, and of the earlier barriers of the stream, have run.
     """
     barriers = find_barriers(schedule)
     if barriers is None:

@@ -232,17 +232,20 @@ class BestFirstSearch:
         self.longest = self._last_ranked()
         searched: list[Changes] = []
         while olds := [one for one in (*self.ranked, *self._nearly_fitting()) if one.changes not in searched]:
-            before = [dict(one.changes) for one in olds]
-            searched += before
-            found = fastest_partitions(self.source, before, self.limit, self.executor, self.store)
-            self.left_out += [{**old, **one} for old, one in zip(before, found, strict=True) if "stages" not in one]
-            texts = [one.get("stages") for one in found]
-            pairs = [(old, {**old.changes, Key.PARTITION: text}) for old, text in zip(olds, texts, strict=True) if text]
+            points = [dict(one.changes) for one in olds]
+            searched += points
+            found = fastest_partitions(self.source, points, self.limit, self.executor, self.store)
+            self.left_out += [{**old, **one} for old, one in zip(points, found, strict=True) if "stages" not in one]
+            pairs = [
+                (old, {**old.changes, Key.PARTITION: one["stages"]})
+                for old, one in zip(olds, found, strict=True)
+                if one.get("stages")
+            ]
             fresh: list[Changes] = []
-            for _, new in pairs:
-                if new not in searched and new not in fresh:
-                    fresh.append(new)
-            searched += fresh
+            for _, changes in pairs:
+                if changes not in searched:
+                    searched.append(changes)
+                    fresh.append(changes)
             measured = [*self._measured(fresh)]
             for one in measured:
                 self._note_left_out(one)

@@ -94,12 +94,14 @@ class Job:
 def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
     """Return whether the version of a framework that a config names lacks a value of a key."""
     named = value_at(data, "layout.framework")
-    if named is None or key != Key.SHARDING:
-        if key in ("layout.sharded", "layout.sharded_gradients") and value and value_at(data, "layout.fp8_gather"):
-            value = f"fp8 {value_at(data, Key.FP8)}"
-        return named is not None and framework(named).lacks(key, value)
-    keys = {**SHARDINGS[value], Key.REPLICAS: 2 if value == "hybrid" else 1}
-    return any(lacks(data, *item) for item in keys.items())
+    if named is None:
+        return False
+    if key == Key.SHARDING:
+        keys = {**SHARDINGS[value], Key.REPLICAS: 2 if value == "hybrid" else 1}
+        return any(lacks(data, *item) for item in keys.items())
+    if key in ("layout.sharded", "layout.sharded_gradients") and value and value_at(data, "layout.fp8_gather"):
+        value = f"fp8 {value_at(data, Key.FP8)}"
+    return framework(named).lacks(key, value)
 
 
 def divisors(number: int, most: int = 2**30) -> list[int]:
@@ -137,12 +139,10 @@ def _recompute_levels(job: Job) -> list[str]:
     model = job.config.model
     if model is None:
         return [*RECOMPUTE]
-    has = {
-        "selective": model.attention == "full", "activations": model.experts > 0, "latent": bool(model.key_value_rank),
-    }  # fmt: skip
-    levels = job.searched.recompute
-    levels = [level for level in levels if all(has.get(module, True) for module in level.split("+"))]
-    levels = [level for level in levels if not any(other.startswith(f"{level}+act") for other in levels)]
+    has = {"selective": model.attention == "full", "activations": model.experts > 0, "latent": model.key_value_rank > 0}
+    levels = [one for one in job.searched.recompute if all(has.get(module, True) for module in one.split("+"))]
+    # With experts, a level is worse than the same level that also recomputes their activations.
+    levels = [one for one in levels if not any(other.startswith(f"{one}+act") for other in levels)]
     return [*levels, *(["norms+activations+up"] if job.research else [])]
 
 
