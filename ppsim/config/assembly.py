@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from typing import Any
@@ -241,7 +241,8 @@ def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: La
         found.append((("model",), "is given if, and only if, the section `model` is: costs follow from both"))
     if "model" not in section:
         found += [((key,), "needs encoder.model") for key in ("images", "merge", "layout") if key in section]
-    elif missing := [name for name in required_fields(Model) if name not in ("vocabulary", *section["model"])]:
+    else:
+        missing = _missing_fields(Model, ("vocabulary", *section["model"]))
         found += [(("model", name), "is missing; give it") for name in missing]
     if "microbatch_size" in own:
         found.append((("layout", "microbatch_size"), "follows from images, batch and the copies of both"))
@@ -366,7 +367,7 @@ def _model(section: dict[str, Any] | None, faults: _Faults) -> Model | None:
         return faults.attempt(("model",), lambda: Model.from_huggingface(file, **shape))
     if shape.pop("approximate", False):
         faults.append((("model", "approximate"), "reads huggingface: the path of a config.json; leave it out"))
-    missing = [name for name in required_fields(Model) if name not in shape]
+    missing = _missing_fields(Model, shape)
     faults += [(("model", name), "is missing; give it, or huggingface: the path of a config.json") for name in missing]
     return None if missing else faults.attempt(("model",), lambda: Model(**shape))
 
@@ -418,9 +419,9 @@ def _device(section: dict[str, Any]) -> DeviceSheet:
         bandwidth = section.get("memory_bandwidth", known and known.memory_bandwidth) or measured.bandwidth
         section = {**section, "memory_bandwidth": bandwidth}
         operators = measured.relative_to(section.get("peak", known.peak if known else measured.peak), bandwidth)
-    if law is None and (missing := [name for name in required_fields(OperatorLaw) if name not in operators]):
+    if law is None and (missing := _missing_fields(OperatorLaw, operators)):
         raise ConfigError(
-            f"operators gives no {', '.join(missing)}; give {', '.join(required_fields(OperatorLaw))}, or like"
+            f"operators gives no {', '.join(missing)}; give {', '.join(_required_fields(OperatorLaw))}, or like"
         )
     changed = replace(law, **{"source": "given", **operators}) if law else OperatorLaw(**operators)
     return _sheet(DeviceSheet, find_device, {**section, "operators": changed})
@@ -430,21 +431,26 @@ def _sheet(kind: Any, find: Callable[[str], Any], section: dict[str, Any]) -> An
     """Return the known sheet that `like` names, with the other keys changed; without `like`, a sheet of these keys."""
     changes = {key: value for key, value in section.items() if key != "like"}
     if "like" in section:
-        sheet = find(section["like"])
-        sources = {f"{name}_source": name for name in changes if f"{name}_source" in kind.__dataclass_fields__}
-        if "source" not in changes:
-            others = changes.keys() - {"name", *sources, *sources.values()}
-            changes |= {"source": f"given: {', '.join(sorted(others))}; else {sheet.source}"} if others else {}
-        unknown = {"usable": None} if "memory" in changes and "usable" in kind.__dataclass_fields__ else {}
-        return replace(sheet, **dict.fromkeys(sources, "given") | unknown | changes)
-    missing = [name for name in required_fields(kind) if name not in changes]
-    if missing:
+        sheet, known = find(section["like"]), kind.__dataclass_fields__
+        with_source = {name for name in changes if f"{name}_source" in known}  # these fields have a source of their own
+        own_sources = {f"{name}_source" for name in with_source}
+        others = changes.keys() - {"name", *with_source, *own_sources}
+        if others and "source" not in changes:
+            changes["source"] = f"given: {', '.join(sorted(others))}; else {sheet.source}"
+        unknown = {"usable": None} if "memory" in changes and "usable" in known else {}
+        return replace(sheet, **dict.fromkeys(own_sources, "given") | unknown | changes)
+    if missing := _missing_fields(kind, changes):
         raise ConfigError(
-            f"gives no {', '.join(missing)}; give {', '.join(required_fields(kind))}, or like: a known one"
+            f"gives no {', '.join(missing)}; give {', '.join(_required_fields(kind))}, or like: a known one"
         )
     return kind(**{"name": "the user's own", **changes})
 
 
-def required_fields(kind: Any) -> list[str]:
+def _required_fields(kind: Any) -> list[str]:
     """Return the fields without a default, except the name."""
     return [item.name for item in fields(kind) if item.default is MISSING and item.name != "name"]
+
+
+def _missing_fields(kind: Any, given: Collection[str]) -> list[str]:
+    """Return the required fields that are not given."""
+    return [name for name in _required_fields(kind) if name not in given]
