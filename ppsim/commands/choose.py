@@ -16,7 +16,6 @@ from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
     LEGEND,
-    SAME,
     gigabytes,
     peak_text,
     runs_in,
@@ -37,7 +36,7 @@ from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.free_keys import Key, sharding_of
-from ppsim.studies.points import Candidate
+from ppsim.studies.points import SAME, Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
 from ppsim.studies.towers import ENCODER_SIZES, EncoderKey, encoder_size
 

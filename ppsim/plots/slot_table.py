@@ -145,15 +145,9 @@ def _lay_out(schedule: ScheduleColumns, slots: np.ndarray | None) -> _Layout:
     row = schedule.first_rows
     if slots is not None and not len(schedule.idle):
         return _Layout(row, slots[row], "each action takes one slot, the first that its input allows")
-    rule = "one slot a cell, idle slots as given" if len(schedule.idle) else "one slot a list position"
-    return _Layout(row, _own_slots(schedule, row), rule)
-
-
-def _own_slots(schedule: ScheduleColumns, row: np.ndarray) -> np.ndarray:
-    """Return the list position of each action, counting idle slots."""
     device = schedule.device[row]
-    first = np.searchsorted(device, np.arange(schedule.devices))
-    slot = np.arange(len(row)) - first[device]
+    slot = np.arange(len(row)) - np.searchsorted(device, device)  # position in the list of its device
     for owner, column in sorted(schedule.idle.tolist()):
         slot[(device == owner) & (slot >= column)] += 1
-    return slot
+    rule = "one slot a cell, idle slots as given" if len(schedule.idle) else "one slot a list position"
+    return _Layout(row, slot, rule)

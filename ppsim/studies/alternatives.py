@@ -141,16 +141,14 @@ def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterat
             keys = {Key.STAGES: count, **_partition_for(config, count * devices)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
     for name, needs in schedules.items():
-        family, costs, follows = find_family(name), config.costs, dict[str, Any]()
-        if isinstance(costs, DerivedCosts):
-            follows = needed(costs.layout, needs)
+        family = find_family(name)
         if name == own.name or family.asynchronous or "costs" in family.options:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)
             options = _grouping(name, devices, section["microbatches"])
-            keys = {"schedule.name": name, Key.STAGES: count, "schedule.options": options, **follows}
-            keys |= _partition_for(config, stages)
+            keys = {"schedule.name": name, Key.STAGES: count, "schedule.options": options}
+            keys |= needed(config.costs, needs) | _partition_for(config, stages)
             words = f"{name} x{count}" if count else name
             yield Change(words, keys, f"schedule {name}", SCHEDULES)
 

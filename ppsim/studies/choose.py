@@ -266,10 +266,14 @@ def choose(
     space = search_space(source, free, asynchronous, only, framework, research)
     if framework is not None and space.faults and not space.launched:
         raise ConfigError(f"{source.place}: {'; '.join(*space.faults.values())}")
-    searched = functools.partial(_searched, space, headroom, top, certain)
-    search, later = searched(resources), {**resources, "executor": None}
+
+    def find_front() -> list[Candidate]:
+        """Search again for the whole front; the executor that was given may be closed by then."""
+        return _searched(space, headroom, top, certain, {**resources, "executor": None}, with_front=True).front
+
+    search = _searched(space, headroom, top, certain, resources)
     points = search.ranked, search.front, search.nearest, search.left_out
-    return _choice(space, headroom, search.counts, *points, lambda: searched(later, with_front=True).front)
+    return _choice(space, headroom, search.counts, *points, find_front)
 
 
 def _searched(

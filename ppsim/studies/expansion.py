@@ -134,8 +134,10 @@ class _ExpandedLayout:
 
     def expanded(self) -> Outcome:
         points, counts = [], {"refused": 0, "memory": 0, "same": 0}
+        free = [key for key in OVERLAPS if key in self.space.values]
         for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
-            changes = {Key.DEVICES: self.devices, **chosen, **self._needed(chosen["schedule.name"])}
+            needs = self.space.needs.get(chosen["schedule.name"], {})
+            changes = {Key.DEVICES: self.devices, **chosen, **needed(self.costs, needs, free)}
             summary = self.expansion.summary({**self.layout, **changes})
             never_fits = False  # under any partition
             if summary and self.blocks and self._is_final(changes):
@@ -172,12 +174,6 @@ class _ExpandedLayout:
             chosen = costs.layout.partition if partition == BALANCED else partition
             changes = {**changes, Key.PARTITION: str(chosen)}
         return step, memory, changes
-
-    def _needed(self, name: str) -> Changes:
-        """Return the overlaps that a framework needs off for a schedule."""
-        if not isinstance(self.costs, DerivedCosts):
-            return {}
-        return needed(self.costs.layout, self.space.needs.get(name, {}), {*OVERLAPS} & self.space.values.keys())
 
     def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""

@@ -226,9 +226,11 @@ def schedules_run_by(
     ]
 
 
-def needed(layout: Layout, needs: Mapping[str, Any], free: Iterable[str] = OVERLAPS) -> Changes:
-    """Return the `free` keys that a framework needs changed to run a schedule, such as an overlap that must be off."""
-    other = {f"layout.{key}": value for key, value in needs.items() if effective(layout, key) != value}
+def needed(costs: object, needs: Mapping[str, Any], free: Iterable[str] = OVERLAPS) -> Changes:
+    """Return the `free` keys that a framework needs changed to run a schedule; none for costs without a layout."""
+    if not isinstance(costs, DerivedCosts):
+        return {}
+    other = {f"layout.{key}": value for key, value in needs.items() if effective(costs.layout, key) != value}
     return {key: other[key] for key in free if key in other}
 
 
@@ -244,7 +246,7 @@ def faults_by_runner(
         with suppress(PpsimError):
             schedule = find_family(name).columns(devices, 2 * devices)
             if isinstance(costs, DerivedCosts):
-                own = {key.partition(".")[2]: value for key, value in needed(costs.layout, needs.get(name, {})).items()}
+                own = {key.partition(".")[2]: value for key, value in needed(costs, needs.get(name, {})).items()}
                 own |= {"partition": BALANCED, "first_stage_layers": None, "last_stage_layers": None}
                 costs = costs.with_layout(replace(costs.layout, **own))
             for one in (one for one in runners if found.get(one) != []):
