@@ -17,10 +17,10 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, mixed
 from ppsim.plots.pixels import kind_shares
 
-_PRESENT, _IDLE = 0.08, 0.065  # parts of the time of an area that are named
-_SMALLEST = 0.001  # of a chart: least part that a rectangle in an area fills
-_AROUND = 1.2, 0.1  # lines: space above and below a name, if there is, or at least
-_COLUMNS, _ROWS = 1024, 64  # cells in which areas are looked for
+_PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
+_SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
+_AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
+_COLUMNS, _ROWS = 1024, 64  # maximum cells of the grid in which areas are searched
 
 
 class _Run(NamedTuple):

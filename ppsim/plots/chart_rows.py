@@ -29,23 +29,20 @@ from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 POINTS = 0.5  # points per pixel of the rules
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
-_LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: a short span of a lane that is alone; both sides of a frame
-_NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, its ground
-_LINE = 11.0  # pixels from line to line
+_LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
+_NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, and the ground around it
+_LINE = 11.0  # pixels from one line of a name to the next
 
 
 @dataclass(frozen=True)
 class Place:
-    """Places of rows in display units: the left edge, the length of a second, the top, a row, a pixel of the rules.
+    """Places of rows in display units, which count upwards while rows go down."""
 
-    Rows go down, as display units go up.
-    """
-
-    left: float
-    second: float
+    left: float  # left edge
+    second: float  # length of a second
     top: float
-    row: float
-    pixel: float
+    row: float  # height of a row
+    pixel: float  # a pixel of the rules
     width: float
 
     def x(self, seconds: Any) -> Any:

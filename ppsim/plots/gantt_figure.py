@@ -31,7 +31,7 @@ _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows,
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
-_STRIP_WITH_LIMIT, _TICK = 40, 23  # pixels: least memory with a limit; from the last row to the first tick of memory
+_STRIP_WITH_LIMIT, _TICK = 40, 23  # pixels: minimum height of memory with a limit; from the last row to its first tick
 _APART = 18  # pixels between two numbers
 _ROWS = 13  # pixels for the name of the rows
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMED, _SEPARATE = 27, 32  # up to so many devices the idle fraction follows each bar; up to so many, rows have gaps
-_ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: a row, all of many rows, words, and the axis
+_NAMED, _SEPARATE = 27, 32  # maximum devices with the idle fraction after each bar; with gaps between rows
+_ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: height of a row, maximum of all rows, of words, and of the axis
 
 
 @follows_page

@@ -27,10 +27,10 @@ from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
 from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, path_widths, row_gap
 
-_LEAST, _MARKED = 0.05, 5  # of the median action: less is not marked; actions, and waits, that are marked
+_LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SEEN = 0.1  # opacity: fainter marks are not seen
-_SHORTEST, _BAR = 6.0, 3.0  # pixels: shorter bars of what takes longer would be dots; their height
+_SHORTEST, _BAR = 6.0, 3.0  # pixels: minimum length of the bar at a longer action, else a dot; its height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
 

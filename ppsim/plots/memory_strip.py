@@ -19,7 +19,7 @@ from ppsim.plots.scale import number_text
 from ppsim.timeline import TimelineColumns
 
 _ACTIVATIONS = ScaledUnit(1.0, "")  # numbers alone: the legend names them
-_ALIKE = 0.95  # of the highest peak: an emptiest device with a higher one is not drawn
+_ALIKE = 0.95  # of the highest peak: the emptiest device is not drawn if its peak is above this
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
 _APART = 13.0  # pixels between two ticks

@@ -14,20 +14,22 @@ import numpy as np
 
 from ppsim.base.units import three_digits
 
-NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0  # pixels; gaps have full strength 3 pixels on
+# pixels: minimum width of a box with a gap, and with a mark; minimum height of a box with a mark
+NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0
 NARROWEST_FRAME = 8.0  # pixels: narrower optimizer steps have no frame
 SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
-APART, APART_FOR_LINES = 0.1, 0.3  # part of a row that lies between rows; more, so that dashes of transfers are seen
-PATH, THIN_PATH, LOWEST_WIDE = (2.2, 5.0), (1.4, 3.0), 22.0  # pixels: a path and its halo, thinner in lower rows
-NARROW_TURN = 8.0  # pixels from one turn of a path to the next; nearer ones have a frame
-NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)  # pixels; room of a digit, and of more
-NEARLY = 0.2  # of the median length of a device's boxes of a kind: closer boxes have numbers alike
+APART, APART_FOR_LINES = 0.1, 0.3  # fraction of a row that is free below its boxes; with transfers
+PATH, THIN_PATH, LOWEST_WIDE = (2.2, 5.0), (1.4, 3.0), 22.0  # pixels: a path and its halo; lower rows have the thin one
+NARROW_TURN = 8.0  # pixels between two turns of a path; a frame replaces turns that are nearer
+# pixels: smallest and largest number; lowest box with one; free width beside one character, and beside several
+NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)
+NEARLY = 0.2  # of the median length of a device's boxes of a kind: boxes this close to it are labelled like it
 DIGIT = 0.56  # width of a digit, as a fraction of its size
-LETTER, LETTER_ROOM = 0.55, 2.0  # of a digit: how much wider W is, the letter of a kind; pixels: more room of a letter
-NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # size of a number, at most, as a part of its box's height and width
-SAME = 0.01  # relative: a smaller difference of two predicted steps is none
+LETTER, LETTER_ROOM = 0.55, 2.0  # digits by which W is wider than one; pixels of free width that a letter adds
+NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # maximum size of a number, as a fraction of its box's height and width
+SAME = 0.01  # relative: predicted steps that differ by less count as equal
 AT_BOUND = "at bound"  # a timeline at its lower bound: no order with the same peaks is faster
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script

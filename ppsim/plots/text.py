@@ -30,8 +30,8 @@ MAX_ROWS = 32  # of more devices some are shown
 _NAMED = 60  # columns; in narrower charts the names of devices are numbers alone
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
-_MANY = 3  # actions; mixes of kinds have shades if a column is longer
-_PRESENT, _RARE = 0.1, 0.01  # parts: of a column that it can show; of the columns that have no shade of their own
+_MANY = 3  # actions; if a column is longer, mixes of kinds have shades
+_PRESENT, _RARE = 0.1, 0.01  # minimum fraction of a column that a kind takes, and of all columns that a shade has
 _ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
 _RESET = "\x1b[0m"
 
@@ -80,7 +80,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     Each action is a box that shows kind and microbatch; idle time is dotted. Boxes have an edge at their start if all
     have three columns. A kind has numbers if all its boxes have the space. If an action is shorter than a column, a
     column shows a kind that runs in it, in proportion to time. If a column is longer than three actions, mixes of
-    kinds have shades. In colour it has the mean colour of its kinds. At most 32 devices are shown.
+    kinds have shades. In colour, a column has the mean colour of its kinds. At most 32 devices are shown.
     Colours are for a dark terminal, unless COLORFGBG names a light one. The options, and the error for another width,
     are those of `ppsim.Timeline.to_text`.
     """
