@@ -72,9 +72,10 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
     "buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
-    "equal stages wait for that with it. Unequal ones, which a layout string gives, make more than half of the gain, "
-    "microbatches of 2 the rest, with nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains "
-    "this model on 64 H100 with 27 % more tokens a second (36044ad3, docs/performance-summary.mdx).",
+    "one stage per device waits for that with it. Three stages per device make most of the gain; no recomputation and "
+    "unequal stages, which a layout string gives, the rest, with nearly all of the usable memory. Without any "
+    "pipeline, NeMo AutoModel trains this model on 64 H100 with 27 % more tokens a second (36044ad3, "
+    "docs/performance-summary.mdx).",
     "llama3-70b-64xh100": f"faster by our model: {FEWER_DEVICES} In August 2026 the recipe got unequal "
     "stages, which relieve the one with the head (pull request 5391): half of the gain that an earlier search found.",
     "llama3-70b-64xgb200": "faster, as a similar run was: sharded weights need no pipeline, whose stage with the head "
@@ -89,13 +90,12 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "qwen3-235b-256xgb300": "faster by our model: experts over 4 instead of 32 GPUs exchange fewer tokens, in 259 "
     "instead of 198 GB. No run of this model with so few is published.",
     "nemotron-4-340b": f"faster by our model: {FEWER_DEVICES}",
-    "grok1-512xh100": f"faster by our model: {FEWER_DEVICES} Without context parallelism there are no rings, "
-    "and recomputation of norms and activations makes room.",
     "megascale-175b": "faster by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
-    "nodes, and EP 8 is faster; with EP 32 the run is near the best. It took 19.7 s (26.04.01), and the layout before "
-    "it, whose experts stay in a node, 23.3 s (26.04): by our model half of this gain.",
+    "nodes, and EP 16 is faster; microbatches of 4 need less of the host, and tensor parallelism makes room for them. "
+    "The run took 19.7 s with EP 32 (26.04.01), and the layout before it, whose experts stay in a node, 23.3 s "
+    "(26.04): by our model half of this gain.",
     "qwen3-235b-64xb200": "faster by our model: microbatches of 16 keep the kernels of experts in MXFP8 busy, and "
     f"without expert groups no token is exchanged. Full recomputation makes the room. {MICROBATCHES} No run without "
     "expert groups is published. With a pipeline as it is, balanced layers and six stages per device gain half as "
@@ -138,8 +138,8 @@ SAID = {  # what an expert would say about a line
     "MFU counts work in fp8 by the peak of bf16.",
     "qwen3-235b-256xgb200": "Plausible: no pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
     "recipes for DeepSeek-V3 have. Tensor parallelism of 2 makes room for microbatches of 2.",
-    "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 4 makes "
-    "room for microbatches of 4.",
+    "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes "
+    "room for microbatches of 2.",
     "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
     "kimi-k2-256xh100": "Doubtful: experts over 128 GPUs, where published runs have 32 or 64. With these and a "
     "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660). The "

@@ -107,7 +107,7 @@ def test_advice_begins_with_what_the_framework_of_the_config_runs():
     others = [line.endswith("*") for line in rows]
     assert others == sorted(others), "schedules of other frameworks come below"
     assert True in others
-    assert any(line.startswith("* Megatron-LM, which the config names") for line in lines)
+    assert any(line.startswith("* Megatron-LM does not run it") for line in lines)
 
 
 def test_where_the_config_does_not_fit_what_makes_it_fit_helps():

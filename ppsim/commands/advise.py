@@ -62,7 +62,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         else:
             lines += more_lines(len(better) - len(shown), ": -v")
         if others:
-            lines.append(f"{OTHER} {own_framework(found.config)}, which the config names, does not run it")
+            lines.append(f"{OTHER} {own_framework(found.config)} does not run it")
         lines += _launch_fault(found.config)
     lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
     for one in hardware[:2]:
