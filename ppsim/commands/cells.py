@@ -27,7 +27,8 @@ DIGITS = 3
 def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:
     """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `.
 
-    With `changes` of the config, those that have a launch file of it; they say where an encoder runs, too.
+    With `changes`, only frameworks count that have a launch file of the changed config. The changes may also move an
+    encoder, with which fewer schedules run.
     """
     model = config.model
     running = frameworks_running(schedule, model is not None and model.experts > 0)
@@ -53,7 +54,7 @@ def capacity_of(config: Config) -> float | None:
 def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
     """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device.
 
-    `with_usable` adds what it is a part of: `75.1 GB of 72 GB usable (tight)`.
+    `with_usable` adds the usable memory: `75.1 GB of 72 GB usable (tight)`.
     """
     capacity = capacity_of(config)
     if capacity is None:
@@ -91,7 +92,7 @@ def step_text(seconds: float) -> str:
 
 
 def versus(step: float, first: float) -> str:
-    """Return a step against another in whole per cent; `=` for a difference that is none."""
+    """Return a step relative to another in whole per cent; `=` if both count as equal."""
     difference = step / first - 1 if first > 0 else 0.0
     return "=" if abs(difference) < SAME else percent_text(difference, 0, signed=True)
 
@@ -131,7 +132,7 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
 
 
 def wrapped_words(words: Iterable[str], indent: str = "  ") -> list[str]:
-    """Return words as lines; no word is broken at its blanks."""
+    """Return words as lines; a word with blanks stays on one line."""
     text = " ".join(word.replace(" ", "\0") for word in words)
     page: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": indent, "break_long_words": False}
     lines = wrap(text, line_width(), break_on_hyphens=False, **page)

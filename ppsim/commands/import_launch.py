@@ -75,7 +75,7 @@ def import_launch(
 
 
 def _findings(reading: Reading) -> Iterator[str]:
-    """Yield what the file does not say, and what may change the step."""
+    """Yield the values assumed, and the flags and lines that are not understood and may change the step."""
     yield from (f"{'assumed':<{LABEL}}{one}" for one in reading.assumed)
     yield from (f"{'UNKNOWN':<{LABEL}}{one}" for one in reading.unknown)
     if reading.conditional:

@@ -58,9 +58,9 @@ class AdviceList:
 
     @cached_property
     def better(self) -> list[Candidate]:
-        """The best change of each idea that gains more than the model can tell, or makes the config fit; no hardware.
+        """The best change of each idea that is certain to gain, or makes the config fit; without faster hardware.
 
-        What the config's framework runs comes first.
+        Changes that the config's framework runs come first.
         """
         fitting = [one for one in self.advice if one.fits is not False and one.kind != HARDWARE]
         helping = [one for one in fitting if self.fits is False or self.is_certain(one)]
@@ -71,15 +71,15 @@ class AdviceList:
 
     @property
     def better_hardware(self) -> list[Candidate]:
-        """The faster hardware that gains more than the model can tell."""
+        """The faster hardware that is certain to gain."""
         return [one for one in self.advice if one.kind == HARDWARE and one.fits is not False and self.is_certain(one)]
 
     def is_certain(self, one: Candidate) -> bool:
-        """Return whether the change shortens the step by more than half of published pairs miss their prediction."""
+        """Return whether the gain of a change exceeds the median error of published pairs of its kind."""
         return one.step * self.error_of(one.kind) < self.run.iteration_time
 
     def needs_other(self, one: Candidate) -> bool:
-        """Return whether the framework that the config names does not run a change."""
+        """Return True if the framework that the config names does not run the changed config."""
         name = one.changes.get("schedule.name", self.config.schedule.get("name"))
         runner = SCHEDULES_OF_LAUNCH.get(own_framework(self.config) or "")
         if runner and name and name not in schedules_run_by(runner, self.config.model):
@@ -91,7 +91,7 @@ class AdviceList:
         return bool(own_flags(self.config))
 
     def error_of(self, kind: str) -> float:
-        """Return the smallest ratio of two steps that the model can tell, by kind of change; 1 for given costs."""
+        """Return the ratio of two steps above which the model can tell which is shorter; 1 for given costs."""
         if not isinstance(spread(self.run), Spread):
             return 1 + NOISE
         return order_error(OPTIONS if kind == HARDWARE else kind).middle
