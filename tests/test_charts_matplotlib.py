@@ -819,7 +819,7 @@ def test_the_ledger_has_the_rows_names_and_its_causes_in_reading_order():
         one for one in ppsim.analysis.CAUSES if one in causes
     ]
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert f"step {timeline.makespan:.2f} s, {idle} idle on average" in words_of(figure)
+    assert f"step {timeline.makespan:.2f} s, {idle} idle on average, by cause below" in words_of(figure)
 
 
 def test_figures_of_many_runs_have_a_theme_and_a_width():

@@ -107,7 +107,7 @@ def test_text_draws_every_device():
     assert outcome.status == 0
     assert all(f"device {device}" in outcome.out for device in range(4))
     narrow = ppsim(*FLAGS, "--text", "--width", 40).out  # a heading of two lines
-    assert re.search(r"\n\ndevice 0 \S", narrow)
+    assert re.search(r"\n\n0 \S", narrow)
     assert "microbatches:" not in narrow
 
 

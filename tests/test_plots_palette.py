@@ -99,7 +99,8 @@ def test_causes_are_duller_than_kinds_and_differ_from_each(theme):
     assert min(chroma(theme.kinds[kind]) for kind in CORE) >= 4 + max(map(chroma, theme.causes.values()))
 
 
-def test_neighbours_in_the_order_of_causes_differ_in_grey():
+def test_causes_differ_in_grey_and_neighbours_in_their_order_more():
+    assert closest({**GREY.causes, "not idle": GREY.not_idle}, lighter)[0] >= 5.9
     assert min(lighter(one, other) for one, other in pairwise([*GREY.causes.values(), GREY.not_idle])) >= 8
 
 

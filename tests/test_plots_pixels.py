@@ -36,14 +36,14 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
     return make_boxes(ppsim.simulate(ppsim.build(name, devices=devices, microbatches=microbatches, **options), costs))
 
 
-def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0):
+def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
     """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
     light = to_linear(picture(boxes, LIGHT, fine, height, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    first, last = bins(columns, footprint(boxes, columns.per_second), boxes.timeline.makespan)
+    first, last = bins(columns, footprint(boxes, columns.per_second, dense), boxes.timeline.makespan)
 
     def until(seconds):
         place = np.clip((seconds - columns.first) / step, 0, fine.number)
@@ -74,7 +74,7 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per pixel of the rules
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second).astype(int)
+    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second, rule).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 
@@ -140,6 +140,13 @@ def test_a_column_has_the_mean_of_one_to_three_by_the_narrowest_median_box_of_a_
     boxes = boxes_of("zb-h1", 64, 256)  # actions of 1 s
     assert [footprint(boxes, width) for width in (0.1, 1.5, 2.0, 3.0, 3.5, 20.0)] == [3, 3, 2.5, 1.5, 1, 1]
     assert footprint(replace(boxes, narrowest=0.5), 4.0) == 2.5
+
+
+@pytest.mark.parametrize(("width", "pixels"), [(0.3, 3.0), (1.0, 3.0), (1.25, 1.875), (1.5, 0.75)])
+def test_narrow_boxes_have_the_mean_of_as_many_pixels_of_the_rules_at_any_density(width, pixels):
+    boxes = boxes_of("zb-h1", 64, 256)
+    for dense in (2.0, 4.0):  # columns per pixel of the rules
+        assert footprint(boxes, width * dense, dense) == pytest.approx(pixels * dense)
 
 
 def test_lines_of_pixels_are_means_by_area():

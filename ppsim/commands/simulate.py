@@ -18,6 +18,7 @@ from ppsim.commands.reporting import OutputOption, answer, command, print_data, 
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
+from ppsim.plots.summary import summary_text
 from ppsim.run.schedules import Schedule, lower
 from ppsim.schedule.orders import outside_lists
 
@@ -93,7 +94,7 @@ def simulate(
     answer(
         timeline.to_dict() | own if json else {},
         json,
-        lambda: within(timeline.summary(verbose, costs), columns) + below,
+        lambda: within(summary_text(timeline, verbose, costs, columns), columns) + below,
     )
     if chart:
         print_data(chart, takes_colours())

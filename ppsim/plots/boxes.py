@@ -22,7 +22,7 @@ from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, 
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
-_MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among the costs of a title
+_MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
@@ -359,8 +359,8 @@ def costs_text(every: Sequence[Boxes]) -> str:
     """Return the usual seconds of each kind of action, of transfers and of lanes: `F 1–1.6 s · transfer 0.1 s`.
 
     They are a range if stages differ, and medians if times of a stage do. Actions of schedules with different numbers
-    of stages per device have those of one microbatch through a device. Transfers and lanes that take less than 1 % of
-    a device's time are left out.
+    of stages per device have those of one microbatch through a device. Derived transfers and lanes that take less than
+    1 % of a device's time are left out.
     """
     stages_per_device = [one.timeline.schedule.num_stages / one.timeline.schedule.devices for one in every]
     per_device, usual, differ = len({*stages_per_device}) > 1, dict[str, list[float]](), False
@@ -402,8 +402,9 @@ def _timed_parts(boxes: Boxes, factor: float) -> Iterator[tuple[str, np.ndarray,
     seconds = np.where(timeline.plan.remote, timeline.transfer_end - timeline.transfer_start, 0.0)
     lanes = {re.split(" of | to ", one.title)[0]: (one.length, one)
              for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
+    least = _MINOR * makespan(timeline) * hasattr(timeline.costs, "stages")  # derived costs have many
     for name, (times, columns) in {"transfer": (seconds, timeline.schedule), **lanes}.items():
-        if not np.bincount(columns.device, times).max(initial=0.0) < _MINOR * makespan(timeline):
+        if not np.bincount(columns.device, times).max(initial=0.0) < least:
             yield name, times, columns.stage
 
 

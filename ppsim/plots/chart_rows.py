@@ -14,7 +14,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import Stroke
 from matplotlib.text import Text
-from matplotlib.transforms import IdentityTransform
+from matplotlib.transforms import Bbox, IdentityTransform
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
@@ -164,7 +164,7 @@ class ChartRows(Artist):
     def _draw_part(self, part: Any, renderer: Any) -> None:
         part.set_figure(self._ax.figure)
         part.set_transform(IdentityTransform())
-        part.set_clip_box(self._ax.bbox.padded(2))
+        part.set_clip_box(part.get_clip_box() or self._ax.bbox.padded(2))
         part.draw(renderer)
 
     def _draw_overlays(self, renderer: Any, place: Place, gap: float, wide: np.ndarray) -> None:
@@ -189,7 +189,8 @@ class ChartRows(Artist):
                 self._rectangles(renderer, *edges, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
-            self._lines(renderer, left[begins], top[begins], bottom[begins] - gap, thick * place.pixel, colour)
+            begin = left[begins] + place.pixel  # apart from the number before it
+            self._lines(renderer, begin, top[begins], bottom[begins] - gap, thick * place.pixel, colour)
         instants = np.flatnonzero(boxes.length == 0)
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
@@ -238,7 +239,7 @@ class ChartRows(Artist):
         yield from self._names(place, gap) if mixed else ()
         for (kind, slot), (sizes, has_number, before) in () if mixed else found.items():
             for half in (0, 1)[: 1 + slot]:
-                seen = (sizes > 0) & (boxes.start < self._ax.get_xlim()[1])
+                seen = (sizes > 0) & (boxes.end <= self._ax.get_xlim()[1] * (1 + 1e-9))  # whole
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
                 shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
@@ -290,12 +291,17 @@ class ChartRows(Artist):
             if found := area.name(lambda line: (text_width(line, _NAME) + _HALO) / second, _LINE / tall, not gap):
                 (words, seconds, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
-                row = float(np.floor(row)) + 0.5 if gap else row  # within a row
+                row = float(np.floor(row)) if gap else row  # within a row
                 if gap and (words, row) in named:
                     continue
                 named.add((words, row))
-                y = place.top - row * place.row + gap / 2 - (below + 0.36 * _NAME) * pixel
+                band = place.band(np.array(row), self.boxes.band, gap)
+                middle = sum(band) / 2 if gap else place.top - row * place.row
+                y = middle - (below + 0.36 * _NAME) * pixel
                 text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
+                area = self._ax.bbox
+                top, bottom = band if gap else (area.y1, area.y0)
+                text.set_clip_box(Bbox.from_extents(area.x0, bottom, area.x1, top))  # its ground stays in its row
                 ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
                 text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
                 yield text

@@ -31,7 +31,7 @@ from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_te
 from ppsim.timeline import TimelineColumns
 
 _LONGEST = 24  # characters of a base in the heading of differences
-_BOUNDED = 32_768  # rows; the lower bound of more takes seconds
+_BOUNDED = 100_000  # rows; the lower bound of more takes seconds
 
 
 @follows_page

@@ -45,7 +45,7 @@ def draw_ledger(
                           for cause, part in parts.items()]  # fmt: skip
         idle = percent_text(bubble_fraction(timeline))
         unit = time_unit(step)
-        notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average"]
+        notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average, by cause below"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         named = 13 * (labels[0] == "0")  # pixels of the word before the numbers
@@ -86,6 +86,7 @@ def draw_ledger(
         ax.set_xlabel("idle time (% of the step)", color=colours.quiet, labelpad=1)
         ax.tick_params(axis="y", length=0, pad=2.0)
         ax.grid(visible=False, axis="y")
+        ax.xaxis.get_gridlines()[-1].set_visible(not is_named)  # values beside the bars would cut it
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
         style["bbox"] = {"facecolor": colours.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
         for device, idle in enumerate(reached.tolist() if is_named else ()):

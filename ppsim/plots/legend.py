@@ -155,8 +155,8 @@ class Legend:
     def _swatch(self, entry: LegendEntry | _Line, x: float, y: float, high: float) -> list[Artist]:
         """Return the symbol of an entry, in inches of the figure."""
         if isinstance(entry, _Line):
-            ends = np.array([x - 1, x + _SWATCH + 1]) / PIXELS
-            return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, **entry.style)]
+            ends = np.array([x, x + _SWATCH]) / PIXELS
+            return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, solid_capstyle="butt", **entry.style)]
         return [
             Rectangle(
                 ((x + left) / PIXELS, (high - y - top - tall) / PIXELS), wide / PIXELS, tall / PIXELS, facecolor=colour,

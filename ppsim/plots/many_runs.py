@@ -48,7 +48,7 @@ _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-h
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 8, 5  # bars of a chart; lines named at their ends; named points of a front
 # With more schedules than this, those that are not on the front have no names, and their colour at this strength.
-_MAX_COLOURED, _PALE = 6, 0.6
+_MAX_COLOURED, _PALE = 6, 0.85
 _SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
 _AXES = {  # units of swept numbers that have one
     **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
@@ -61,11 +61,11 @@ _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is in the legend only, so that it does not stretch the axis
 _RATIO, _MAX_TICKS = 4.0, 10  # minimum ratio of the ends of a logarithmic axis; ticks of an axis
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
-_MARKERS, _DASHES = "osD^v<>d", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+_MARKERS, _DASHES = "osD^v<>dPX*", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
-    for up in (-2, 8, -12, 18, -22, 28, -32, 38, -42, 52, -56) for side in (1, -1)
+    for up in (-2, 8, -11, 18, -22, 28, -32, 38, -42, 52, -56) for side in (1, -1)
 ]  # fmt: skip
 
 
@@ -259,7 +259,8 @@ def draw_front(
         front = _clear_front([run[:2] for run in runs], fitting)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
-        axes.margins(0.08, 0.12 if figure.get_figwidth() > 5 else 0.2)
+        margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
+        axes.margins(margin if grouped else 0.08, margin)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
         inks = _draw_points(axes, points, shown, fits, colours, word != "", grouped, front)
@@ -346,7 +347,7 @@ def _draw_points(
     """Draw points, filled if they fit; return the colour of each, that of its group if there are several.
 
     If they are `grouped`, each group has an entry in the legend, and if `joined` also a line through its points. If
-    there are many groups, those that are not on the front are pale.
+    there are many groups, those that are not on the front are pale. A mark under those of other groups is larger.
     """
     kinds = [*dict.fromkeys(groups)]
     if not grouped:  # names say what they are
@@ -356,14 +357,14 @@ def _draw_points(
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
     near, places = _COINCIDE * (np.ptp(points, axis=0) + 1e-12), np.array(points)
-    rows = {kind: np.array([at for at, group in enumerate(groups) if group == kind]) for kind in kinds}
-    for kind, style in styles.items():
+    rows = {kind: np.flatnonzero([group == kind for group in groups]) for kind in kinds}
+    for rank, (kind, style) in enumerate(styles.items()):
         mine, ink, marker = rows[kind].tolist(), style["color"], style["marker"]
         faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], places[mine]
-        apart = [np.abs(xy[:, None] - places[rows[later]]) for later in kinds[kinds.index(kind) + 1 :]]
-        under = np.sum([np.any(np.all(one < near, axis=2), axis=1) for one in apart], axis=0)  # groups upon each
-        wide = {**size, "s": (3.6 + 1.7 * under) ** 2}
-        axes.scatter(*xy.T, marker=marker, edgecolors=ink, facecolors=faces, **wide)
+        above = np.array([at for later in [*styles][rank + 1 :] for at in rows[later]], int)
+        under = np.any(np.all(np.abs(xy[:, None] - places[above]) < near, axis=2), axis=1)
+        wide: Any = {**size, "s": (3.6 + 1.2 * under) ** 2, "edgecolors": ink, "facecolors": faces}
+        axes.scatter(*xy.T, marker=marker, **wide)
         if tight := [number for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
             axes.scatter(*places[tight].T, color=ink, **half)
@@ -400,10 +401,11 @@ def _name_points(
     """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
     Names never overlap. They avoid lines and points if they have space elsewhere or in two lines. A name that is not
-    level with its point has a line to it, which passes no other point. A note gives the number of names without space.
+    level with its point has a line to it, which crosses no name. A note counts names without space nor a legend.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
-    room, point = axes.get_window_extent(), figure_of(axes).dpi / 72
+    point = figure_of(axes).dpi / 72
+    room = axes.get_window_extent().padded(-point)
     places = axes.transData.transform(points)
     taken = [Bbox.from_extents(*place - 4 * point, *place + 4 * point) for place in places]
     for (x, y), (right, below) in pairwise(places[list(front)]):  # the line is level, then goes down
@@ -412,13 +414,12 @@ def _name_points(
     joined = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if line.get_alpha()]
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
-    missing = 0
+    missing, named, leaders = 0, list[Bbox](), list[Path]()
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
-        words, short = names[number], names[number].replace(", ", ",\n")
-        ways = [(words, True), (short, True), (words, False)]
-        is_extra = coloured and number not in front
-        for (words, is_strict), (offset, side) in product(ways, _OFFSETS[:2] if is_extra else _OFFSETS):
+        both = names[number], names[number].replace(", ", ",\n")
+        places_of = _OFFSETS[:2] if coloured and number not in front else _OFFSETS
+        for is_strict, words, (offset, side) in product((True, False), both, places_of):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": inks[number]}
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, path_effects=halo)
@@ -428,19 +429,21 @@ def _name_points(
             is_led = abs(middle[1]) > 3
             passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*places[number])]
             crossed = [path for path in joined if path.intersects_bbox(box, filled=False)]
-            free = room.contains(*box.min) and room.contains(*box.max)
-            free = free and not (is_strict and (crossed or (passed and is_led)))
-            if free and not any(map(box.overlaps, taken)):
+            free = room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken))
+            free = free and not any(path.intersects_bbox(box, filled=False) for path in leaders)
+            free = free and not (is_led and any(one.count_contains(ahead) for one in named))
+            if free and not (is_strict and (crossed or (passed and is_led))):
                 taken.append(box.padded(point))
+                named.append(taken[-1])
                 if is_led:
                     leader: Any = {**_LEADER, "color": inks[number], "shrinkB": 4}
                     axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
-                    joined.append(Path(ahead))
+                    leaders.append(Path(ahead))
                 break
             name.remove()
         else:
-            missing += not is_extra
-    if missing:
+            missing += 1
+    if missing and len({*inks}) == 1:  # else the legend has the schedules
         style = {"ha": "right", "fontsize": font_points(SMALL), "color": axes.xaxis.label.get_color()}
         axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
@@ -465,6 +468,7 @@ def draw_bars(
             back = fraction <= 0 > min(fractions)
             style: Any = {"fontsize": font_points(SMALL), "color": LIGHT.text, "va": "center"}
             shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
+            shift["bbox"] = {"facecolor": LIGHT.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
             axes.annotate(text, (100 * fraction, place), ha="right" if back else "left", **shift, **style)
             axes.text(1.02, place, note.replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
         head: Any = {"transform": axes.transAxes, "fontsize": font_points(SMALL), "color": LIGHT.quiet}

@@ -88,8 +88,8 @@ def channels(colour: str) -> tuple[int, int, int]:
 
 
 def label_colour(colour: str) -> str:
-    """Return the ink, near black or white, with the higher contrast on `colour` (WCAG 2 contrast ratio)."""
-    return "#ffffff" if contrast("#ffffff", colour) >= contrast("#0b0d10", colour) else "#0b0d10"
+    """Return the ink, black or white, with the higher contrast on `colour` (WCAG 2 contrast ratio)."""
+    return max("#ffffff", "#000000", key=lambda ink: contrast(ink, colour))
 
 
 def contrast(one: str, other: str) -> float:

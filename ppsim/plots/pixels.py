@@ -29,12 +29,16 @@ class PixelColumns(NamedTuple):
         return self.number / (self.last - self.first)
 
 
-def footprint(boxes: Boxes, per_second: float) -> float:
-    """Return the columns, 1 to 3, that a column takes its mean over, so that boxes as wide as a column do not beat.
+def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
+    """Return the columns that a column takes its mean over: 1 to 3, so that boxes as wide as a column do not beat.
 
-    All charts of a picture have one footprint, by their narrowest median box.
+    With `dense` columns per pixel of the rules, boxes as narrow as such a pixel have the mean of three of them at any
+    density, and slots in low rows, which mix their halves, that of a slot. All charts of a picture have one footprint,
+    by their narrowest median box.
     """
-    return min(max(4.5 - (boxes.narrowest or boxes.median) * per_second, 1.0), 3.0)
+    box = (boxes.narrowest or boxes.median) * per_second
+    slot = float(np.median(boxes.length[boxes.slot])) * per_second if boxes.plain and boxes.slot.any() else 0.0
+    return max(min(max(4.5 - box, 1.0), 3.0), min(7.5 * dense - 4.5 * box, 3.0 * dense), min(slot, 5.0 * dense))
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
@@ -79,13 +83,14 @@ class Strip(NamedTuple):
     light: np.ndarray
 
 
-def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0) -> list[Strip]:
+def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0, dense: float = 1.0) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none.
+    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. `dense`: as
+    for `footprint`.
     """
     finish = makespan(boxes.timeline)
-    first, last = bins(columns, footprint(boxes, columns.per_second), finish)
+    first, last = bins(columns, footprint(boxes, columns.per_second, dense), finish)
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     bands = halves(boxes.band) if Kind.OVERLAP_F_B in boxes.kinds else [boxes.band]
     found = [Strip(*one, _actions(boxes, theme, half, rule, first, last, inside)) for half, one in enumerate(bands)]
@@ -165,7 +170,7 @@ def picture(
     `rule`: as for `strips`; `dense`: lines per pixel of the rules.
     """
     devices = boxes.timeline.schedule.devices
-    bands = strips(boxes, theme, columns, rule)
+    bands = strips(boxes, theme, columns, rule, dense)
     row = height / devices
     top, bottom = band(())  # lanes of other charts of a picture have space here too
     low = row < scale.LOWEST_MARK * dense

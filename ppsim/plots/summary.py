@@ -27,21 +27,23 @@ PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "predict
 _NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 _SMALLEST_SHARE = 0.01  # causes of less idle time are left out
-_BARS = 8, 20  # characters of the longest bar, on a narrow and on a wide line
+_EXPLAINED, _BAR = 80, 20  # characters: shorter lines do not explain causes of idle time; the longest bar
 
 
-def summary_text(timeline: TimelineColumns, verbose: bool = False, costs: bool = False) -> str:
+def summary_text(
+    timeline: TimelineColumns, verbose: bool = False, costs: bool = False, width: int | None = None
+) -> str:
     """Return the step, its memory and the causes of its idle time, in at most 24 lines.
 
     `verbose` adds every measure with its definition and a table of devices; `costs` adds all costs with their origins,
-    and what they assume.
+    and what they assume. Lines of less than `_EXPLAINED` characters (default: `line_width()`) do not explain causes.
     """
     lines = [
         *textwrap.wrap(title_text(timeline), line_width()),
         *textwrap.wrap(timeline.schedule.found, line_width()),
         "",
         *_answer(timeline),
-        *_idle_lines(timeline),
+        *_idle_lines(timeline, width or line_width()),
     ]
     if verbose:
         lines += ["", *_measure_lines(timeline)]
@@ -89,20 +91,21 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
     return "memory", value_text(_rounded(peak[device]), "bytes"), f"{fits}device {device}, the fullest"
 
 
-def _idle_lines(timeline: TimelineColumns) -> list[str]:
-    """Return the causes of idle time with their share, a bar and their meaning, largest first."""
+def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
+    """Return the causes of idle time with their share, a bar and, if lines are wide, their meaning, largest first."""
     idle = ledger(timeline).by_cause
     total = sum(idle.values())
     causes = sorted((one for one in idle if idle[one] > _SMALLEST_SHARE * total), key=lambda one: -idle[one])
     if not causes:
         return []
     largest = idle[causes[0]]
-    bar = min(max(line_width() - 72, _BARS[0]), _BARS[1])
+    is_wide = width >= _EXPLAINED
+    bar = min(width - (72 if is_wide else 26), _BAR)
     bars = ["#" * round(bar * idle[cause] / largest) for cause in causes]
     whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
     shares = [percent_text(idle[cause] / whole) for cause in causes]
     rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
-    return ["", *aligned([(*row, CAUSES[cause]) for row, cause in zip(rows, causes, strict=True)])]
+    return ["", *aligned([(*row, CAUSES[cause] * is_wide) for row, cause in zip(rows, causes, strict=True)])]
 
 
 def busiest_device(timeline: TimelineColumns) -> str | None:

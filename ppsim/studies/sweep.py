@@ -254,6 +254,9 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
     words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
     if not (name := source.data.get("name")) and "model" not in source.data:
         costs = source.data.get("costs") or {"forward": 1, "backward": 2}
+        parts = [costs.get(key) for key in ("input_grad", "weight_grad") if f"costs.{key}" not in varied]
+        if len(parts) == 2 and all(isinstance(part, int | float) for part in parts):
+            costs = {"backward": sum(parts), **costs}
         names = dict[str, list[str]]()
         for key in (one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"):
             if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied:
