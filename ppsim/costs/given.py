@@ -39,17 +39,20 @@ _BANDWIDTH = rule(
 )
 
 
-def _cost(what: str, default_text: str, example: str, column: Callable[[CostTable], Any], **more: Any) -> Any:
-    check, default = more.pop("check", None), more.pop("default", None)
+def _cost(
+    what: str, default_text: str, example: str, column: Callable[[CostTable], Any], *, check: Any = None,
+    default: Any = None, **more: Any,
+) -> Any:  # fmt: skip
+    """Declare a cost; `column` returns its values in a table."""
     return declared(what, check, default, default_text=default_text, example=example, column=column, **more)
 
 
 def _time(what: str, default_text: str, example: str, kind: Kind) -> Any:
     """Declare the seconds of an action; `kind` is its row of the table."""
-    words = {"of": " per microbatch and stage", "note": "one microbatch through one stage"}
     return _cost(
-        what, default_text, example, lambda table: table.seconds[kind], group="action", unit="seconds", **words
-    )
+        what, default_text, example, lambda table: table.seconds[kind], group="action", unit="seconds",
+        of=" per microbatch and stage", note="one microbatch through one stage",
+    )  # fmt: skip
 
 
 def _state(what: str, example: str, row: int) -> Any:
@@ -85,14 +88,16 @@ def _vocabulary(what: str, example: str, row: int) -> Any:
     )  # fmt: skip
 
 
-def _reduction(what: str, default_text: str, example: str, column: str, **more: Any) -> Any:
+def _reduction(
+    what: str, condition: str, default_text: str, example: str, column: str, default: float | None = None
+) -> Any:
     """Declare the seconds of a collective over all parts of the output layer; `column` of the table."""
     return _cost(
-        f"seconds of reducing {what} over all parts of the output layer", default_text, example,
+        f"seconds of reducing {what}{condition} over all parts of the output layer", default_text, example,
         lambda table: None if table.vocabulary_seconds is None or (seconds := getattr(table, column)) is None
         else np.array([seconds]),
-        group="vocabulary", unit="seconds", of=" per reduction", depth=0,
-        note=f"reducing {more.pop('of_note')} over all parts of the output layer", **more,
+        group="vocabulary", unit="seconds", of=" per reduction", depth=0, default=default,
+        note=f"reducing {what} over all parts of the output layer",
     )  # fmt: skip
 
 
@@ -189,12 +194,12 @@ class Costs:
         "T, its backward; without T in the lists, S lasts as long as both", "8 ms", 1
     )
     vocabulary_reduce: float = _reduction(
-        "the input gradient, together with the softmax statistics if the lists hold no T,", "0 s, or derived",
-        "0.5 ms", "vocabulary_reduce_seconds", default=0.0, of_note="the input gradient",
+        "the input gradient", ", together with the softmax statistics if the lists hold no T,", "0 s, or derived",
+        "0.5 ms", "vocabulary_reduce_seconds", 0.0,
     )  # fmt: skip
     vocabulary_statistics: float | None = _reduction(
-        "the softmax statistics, if the lists hold T,", "`vocabulary_reduce`, or derived", "60 us",
-        "vocabulary_statistics_seconds", of_note="the softmax statistics",
+        "the softmax statistics", ", if the lists hold T,", "`vocabulary_reduce`, or derived", "60 us",
+        "vocabulary_statistics_seconds",
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
         "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
@@ -405,19 +410,18 @@ def _complete(
     weight_grad: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
     """Return all four times; those that were not given follow from the others."""
-    if backward is None:
-        if input_grad is not None and weight_grad is not None:
-            backward = _add("input_grad, weight_grad", input_grad, weight_grad)
-        elif input_grad is None and weight_grad is None:
-            backward = np.array(2.0)
-        else:
+    if forward is None:
+        forward = np.array(1.0)
+    if backward is None and input_grad is None and weight_grad is None:
+        backward = np.array(2.0)
+    elif backward is None:
+        if input_grad is None or weight_grad is None:
             given, missing = ("input_grad", "weight_grad") if weight_grad is None else ("weight_grad", "input_grad")
             raise CostError(f"{given} is given without {missing}; give {missing} or backward too")
-    forward = np.array(1.0) if forward is None else forward
+        backward = _add("input_grad, weight_grad", input_grad, weight_grad)
     if input_grad is None:
-        rest = backward / 2 if weight_grad is None else _rest_of(backward, "weight_grad", weight_grad)
-        input_grad, weight_grad = rest, backward / 2 if weight_grad is None else weight_grad
-    elif weight_grad is None:
+        input_grad = backward / 2 if weight_grad is None else _rest_of(backward, "weight_grad", weight_grad)
+    if weight_grad is None:
         weight_grad = _rest_of(backward, "input_grad", input_grad)
     return {"forward": forward, "backward": backward, "input_grad": input_grad, "weight_grad": weight_grad}
 

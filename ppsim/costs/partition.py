@@ -340,31 +340,31 @@ def balanced_with(
     The rank is whether memory is too small, the most work of a device, and the sum of squares. One block after the
     other goes to the device with the least work, there to the stage with the least.
     """
-    order = -1 if late else 1
+    order = -1 if late else 1  # of stages and devices with equal work
     work = [0.0] * len(device_of_stage)
     work[0] += pieces.embedding
     work[-1] += pieces.heads * pieces.head
     work[end] += pieces.predictions * pieces.prediction
     load = np.bincount(device_of_stage, work)
-    own: dict[int, list[int]] = {}
+    stages_of: dict[int, list[int]] = {}
     for stage in range(end + 1)[::order]:  # a block cannot come after a prediction module
-        own.setdefault(device_of_stage[stage], []).append(stage)
-    too_small = most_blocks is not None and sum(most_blocks[device] for device in own) < pieces.blocks
+        stages_of.setdefault(device_of_stage[stage], []).append(stage)
+    too_small = most_blocks is not None and sum(most_blocks[device] for device in stages_of) < pieces.blocks
     unlimited = [pieces.blocks] * len(load)
-    room = unlimited if most_blocks is None or too_small else list(most_blocks)
-    waiting = [(float(load[device]), order * device) for device in own if room[device]]
-    heapq.heapify(waiting)
+    free = unlimited if most_blocks is None or too_small else list(most_blocks)
+    least_loaded = [(float(load[device]), order * device) for device in stages_of if free[device]]
+    heapq.heapify(least_loaded)
     texts = [""] * len(work)
     for _ in range(pieces.blocks):
-        seconds, place = heapq.heappop(waiting)
-        device = order * place
-        stage = min(own[device], key=work.__getitem__)
+        seconds, ordered = heapq.heappop(least_loaded)
+        device = order * ordered
+        stage = min(stages_of[device], key=work.__getitem__)
         work[stage] += pieces.block or 1.0
         load[device] += pieces.block
         texts[stage] += "t"
-        room[device] -= 1
-        if room[device]:
-            heapq.heappush(waiting, (seconds + (pieces.block or 1.0), place))
+        free[device] -= 1
+        if free[device]:
+            heapq.heappush(least_loaded, (seconds + (pieces.block or 1.0), ordered))
     texts[0] = "E" + texts[0]
     texts[end] += "m" * pieces.predictions
     texts[-1] += "L" * pieces.heads

@@ -185,6 +185,8 @@ class StepSpread:
     # devices: the noise of the mean over devices. 0 in profiles of earlier versions.
     ranks: float = 0.0
 
+    middle = 1.0  # P50 of measured / predicted: the overhead was fitted
+
     __repr__ = short_repr
 
     @property
@@ -210,11 +212,6 @@ class StepSpread:
     def low(self) -> float:
         """P5 of measured / predicted."""
         return math.exp(-self.half)
-
-    @property
-    def middle(self) -> float:
-        """P50 of measured / predicted: 1, because the overhead was fitted."""
-        return 1.0
 
     @property
     def high(self) -> float:

@@ -95,10 +95,11 @@ def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version:
 
 
 def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
-    """Return the key and value for a flag with its arguments; for None, of a flag that is not given."""
+    """Return the key and value for a flag with its arguments, or for a flag that is not given (None)."""
     key = KEYS.get(flag, flag.replace("-", "_"))
     if not words:
-        return key, (words is None) == (key in OPTIONS["negated"])
+        is_given = words is not None
+        return key, is_given != (key in OPTIONS["negated"])
     values = [_scalar(word) for word in (words[0].split(",") if key == "window_size" else words)]
     return key, values if key in LISTS else values[0]
 

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -93,8 +94,8 @@ class _Branching:
 
     def enter(self, condition: bool | None) -> None:
         """Begin a branch, which runs if its condition holds and no earlier branch ran."""
-        self.runs, self.is_condition, self.patterns = _all_hold(_not(self.ran), condition), False, None
-        self.ran = _not(_all_hold(_not(self.ran), _not(self.runs)))
+        self.runs, self.is_condition, self.patterns = _and(_not(self.ran), condition), False, None
+        self.ran = _or(self.ran, self.runs)
 
 
 class _Reader:
@@ -146,7 +147,7 @@ class _Reader:
         """Read a statement that is no keyword, unless the blocks around it or `&&` and `||` before it exclude it."""
         runs = {"&&": self.status, "||": _not(self.status)}.get(sign, True)
         for block in self.blocks:
-            runs = _all_hold(runs, block.runs)
+            runs = _and(runs, block.runs)
         if runs is None and ("--" in text or _ASSIGNMENT.match(text)):
             self.script.conditional.append(line)
         if not runs:
@@ -180,13 +181,8 @@ class _Reader:
         if not (found := _TEST.fullmatch(text)):
             return None
         inner = next(part for part in found.groups() if part is not None)
-        one_of: bool | None = False
-        for part in re.split(r"\s(?:\|\||-o)\s", inner):
-            holds: bool | None = True
-            for each in re.split(r"\s(?:&&|-a)\s", part):
-                holds = _all_hold(holds, self._compares(each))
-            one_of = _not(_all_hold(_not(one_of), _not(holds)))
-        return one_of
+        parts = (re.split(r"\s(?:&&|-a)\s", part) for part in re.split(r"\s(?:\|\||-o)\s", inner))
+        return reduce(_or, (reduce(_and, map(self._compares, part)) for part in parts))
 
     def _compares(self, text: str) -> bool | None:
         words = _split(_resolved(text, _WithoutOthers(self.script.variables)))
@@ -213,12 +209,23 @@ class _WithoutOthers(dict[str, str]):
         return super().get(name, "")
 
 
+# Logic of three values; None: only a shell can know.
+
+
 def _not(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
-def _all_hold(one: bool | None, other: bool | None) -> bool | None:
-    return False if one is False or other is False else None if one is None or other is None else True
+def _and(one: bool | None, other: bool | None) -> bool | None:
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
+def _or(one: bool | None, other: bool | None) -> bool | None:
+    if one is True or other is True:
+        return True
+    return None if one is None or other is None else False
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, str]]:
