@@ -341,7 +341,7 @@ GOOD = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2
         (GOOD.replace("[1.0, 1.0]", "[1.0, 1e308]"), "seconds.F[1]: 1e+308 must be a finite number from 0 to 1e+100"),
         (GOOD + "once: {F: [-1e308, 0.0]}", "once.F: -1e+308 must be a finite number from -1e+100 to 1e+100"),
         (GOOD.replace("[1.0, 1.0]", "[1.0, .nan]"), "seconds.F[1]: nan must be a finite number"),
-        (GOOD + "bandwidth: 0", "bandwidth: 0 must be a number of bytes per second of at least 1e-100"),
+        (GOOD + "bandwidth: 0", "bandwidth: 0 must be a number of bytes per second above 0"),
         (GOOD + "links: {0-9: 1.0}", "links: '0-9' must be two of the 2 devices, such as 0-1"),
         (GOOD + "interval: {F: [1.0]}", "interval.F[0]: 1.0 must be two numbers"),
         (GOOD + "link_fit: 3", "not a profile"),

@@ -32,7 +32,7 @@ PROVENANCES = ("given", "derived", "measured")
 # Far beyond any machine, and low enough that sums and products of costs cannot overflow float64.
 LARGEST = 1e100
 SMALLEST_BANDWIDTH = 1e-100
-_BANDWIDTH = rule(
+BANDWIDTH = rule(
     lambda value: float(value) >= SMALLEST_BANDWIDTH if is_number(value) else type(value) is int and value > 0,
     "must be a number of bytes per second above 0",
     lambda value: float(value) if is_number(value) else math.inf,  # an int beyond every float
@@ -151,7 +151,7 @@ class Costs:
     bandwidth: float = _cost(
         "bytes per second, one way", "unlimited, or the link's", "25 GB/s", lambda table: np.unique(_bandwidths(table)),
         group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
-        check=_BANDWIDTH,
+        check=BANDWIDTH,
     )  # fmt: skip
     per: str = declared(
         "unit of work of the times: `device`, `stage`", choice("device", "stage"), "device", example="stage"
@@ -176,7 +176,7 @@ class Costs:
         "bytes per second between a device and its host's memory, each way", "unlimited", "25 GB/s",
         lambda table: np.array([1.0 / table.offload_seconds_per_byte if table.offload_seconds_per_byte else np.inf]),
         group="copy", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="each way",
-        check=_BANDWIDTH,
+        check=BANDWIDTH,
     )  # fmt: skip
     offload_bytes: PerStage | None = _cost(
         "bytes that an OFFLOAD moves for one microbatch; the rest of the activation stays on the device",

@@ -17,7 +17,7 @@ from ppsim.base.errors import CostError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, checked_methods, choice, declared, described, number, rule, whole_number
-from ppsim.costs.given import LARGEST, SMALLEST_BANDWIDTH
+from ppsim.costs.given import BANDWIDTH, LARGEST
 from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
 from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread
 from ppsim.costs.table import CostTable
@@ -134,15 +134,14 @@ class Profile:
             kind: seconds_of_stages(values, part_edges, stage_edges, once.get(kind, (0.0, 0.0)))
             for kind, values in seconds.items()
         }
+        shares = np.round(np.diff(stage_edges), 9) / stage_edges[-1]  # equal stages are equal to the last bit
         return CostTable(
             seconds=np.stack([parts[kind] for kind in KINDS]) + self.overhead,
             overlap=None,
             latency=self._latency(devices),
             seconds_per_byte=equal_for_all_pairs(1.0 / self.bandwidth, devices),
             transfer_bytes=np.full((2, stages), self.transfer_bytes),
-            stage_share=np.round(np.diff(stage_edges), 9)
-            / stage_edges[-1]
-            * devices,  # equal stages are equal to the last bit
+            stage_share=shares * devices,
             weight_grad_fraction=np.ones(stages),
             slice_fraction=np.full(schedule.slices, 1.0 / schedule.slices),
             overhead=np.full((len(KINDS), stages), self.overhead),
@@ -266,7 +265,7 @@ def _schema() -> Any:
     count, any_number, words = checked_by(whole_number(0)), checked_by(_finite), checked_by(str)
     fit = record_of(
         LinkFit, sizes=list[amount], seconds=list[amount], residual=amount, latency=pair,
-        bandwidth=checked_by(_pair_of(_bandwidth)),
+        bandwidth=checked_by(_pair_of(BANDWIDTH)),
     )  # fmt: skip
     steps = record_of(
         StepSpread, errors=list[any_number], noise=amount, drift=any_number, steps=count, disturbed=count, halved=bool,
@@ -276,7 +275,7 @@ def _schema() -> Any:
         Profile, devices=checked_by(whole_number()), seconds=dict[kind, list[amount]], layers=list[checked_by(LAYERS)],
         interval=dict[kind, list[pair]], once=dict[kind, pair], stretch=dict[kind, amount], links=dict[str, amount],
         link_fit=fit | None, steps=steps | None, fitted=list[words], source=words, recorded=words,
-        **{**dict.fromkeys(AMOUNTS, amount), "bandwidth": checked_by(_bandwidth)},
+        **{**dict.fromkeys(AMOUNTS, amount), "bandwidth": checked_by(BANDWIDTH)},
     )  # fmt: skip
 
 
@@ -314,7 +313,3 @@ def _pair_of(check: Check) -> Check:
 
 _amount = number(lambda value: 0 <= value <= LARGEST, f"must be a finite number from 0 to {LARGEST:g}")
 _finite = number(lambda value: abs(value) <= LARGEST, f"must be a finite number from {-LARGEST:g} to {LARGEST:g}")
-_bandwidth = number(
-    lambda value: value >= SMALLEST_BANDWIDTH,
-    f"must be a number of bytes per second of at least {SMALLEST_BANDWIDTH:g}",
-)

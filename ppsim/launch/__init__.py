@@ -40,16 +40,23 @@ FRAMEWORKS: Mapping[str, Launcher] = {
 
 
 def launch_faults(costs: object, schedule: ScheduleColumns, microbatches: int, runners: Collection[str]) -> list[str]:
-    """Return why none of some runners, names in SCHEDULES, launches a schedule; empty if one does, or none runs it."""
+    """Return why none of `runners` launches a schedule; empty if one of them does, or if no framework runs it.
+
+    `runners` are names in SCHEDULES.
+    """
     if not isinstance(costs, DerivedCosts) or not runners:
         return []
-    running, found = frameworks_running(schedule.name, costs.model.experts > 0), list[str]()
-    for name in (name for name, runner in SCHEDULES_OF_LAUNCH.items() if runner in running and runner in runners):
-        faults = list(FRAMEWORKS[name].faults(costs, schedule, microbatches))
-        if not faults:
-            return []
-        found.append(f"{name} cannot run this config: {'; '.join(faults)}")
-    return found or [f"{' and '.join(runners)} do not run {schedule.name}"] * bool(running)
+    running = frameworks_running(schedule.name, costs.model.experts > 0)
+    if not running:
+        return []
+    found = list[str]()
+    for name, runner in SCHEDULES_OF_LAUNCH.items():
+        if runner in running and runner in runners:
+            faults = list(FRAMEWORKS[name].faults(costs, schedule, microbatches))
+            if not faults:
+                return []
+            found.append(f"{name} cannot run this config: {'; '.join(faults)}")
+    return found or [f"{' and '.join(runners)} do not run {schedule.name}"]
 
 
 def own_framework(config: Config) -> str | None:
@@ -60,8 +67,11 @@ def own_framework(config: Config) -> str | None:
 
 def own_flags(config: Config) -> list[str]:
     """Return the flags of the framework that a config names; empty if it names none, or if that cannot launch it."""
-    flags = flags_by_framework(config)[name] if (name := own_framework(config)) else []
-    return flags if isinstance(flags, list) else []
+    name = own_framework(config)
+    try:
+        return FRAMEWORKS[name].flags(config) if name else []
+    except PpsimError:
+        return []
 
 
 def flags_by_framework(config: Config) -> dict[str, list[str] | PpsimError]:
