@@ -185,11 +185,13 @@ def _size(flags: Flags, name: str, default: int = 1) -> int:
 
 
 def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, Any]:
-    names = {"tensor": "tensor", "context": "context", "devices": "pipeline", "expert": "expert"}
-    sizes: dict[str, Any] = {key: _size(flags, f"parallelism.{name}_parallel_degree") for key, name in names.items()}
+    sizes: dict[str, Any] = {
+        name: _size(flags, f"parallelism.{name}_parallel_degree") for name in ("tensor", "context", "expert")
+    }
+    devices = _size(flags, "parallelism.pipeline_parallel_degree")
     copies = _size(flags, "parallelism.data_parallel_replicate_degree")
     shards = _optional(flags, "parallelism.data_parallel_shard_degree")
-    group = sizes["tensor"] * sizes["context"] * sizes.pop("devices") * copies
+    group = sizes["tensor"] * sizes["context"] * devices * copies
     if shards is None and gpus is None:
         shards = max(1, sizes["expert"] // (sizes["context"] * copies))
         fewest = counted(group * shards, "GPU")
@@ -309,29 +311,29 @@ def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: in
     tokens = _optional(flags, "training.num_tokens_per_microbatch_per_dp_rank")
     if tokens is not None:
         size, rest = divmod(tokens, sequence)
-        passes = _size(flags, "parallelism.num_pp_microbatches") if devices > 1 else 1
-        local = size * passes
-        whole, more = divmod(_size(flags, "training.num_tokens_per_train_step", tokens * passes * copies), sequence)
-        if rest or more or not size:
+        local_batch = size * (_size(flags, "parallelism.num_pp_microbatches") if devices > 1 else 1)
+        step_tokens = _size(flags, "training.num_tokens_per_train_step", local_batch * sequence * copies)
+        global_batch, rest_of_step = divmod(step_tokens, sequence)
+        if rest or rest_of_step or not size:
             raise ConfigError(
                 f"training.num_tokens_per_microbatch_per_dp_rank {tokens} must be a multiple of {sequence}"
             )
     else:
-        local = _size(flags, "training.local_batch_size", 8)
-        size = _size(flags, "parallelism.pipeline_parallel_microbatch_size") if devices > 1 else local
-        whole = _size(flags, "training.global_batch_size", local * copies)
-    if local % size or whole % (local * copies):
+        local_batch = _size(flags, "training.local_batch_size", 8)
+        size = _size(flags, "parallelism.pipeline_parallel_microbatch_size") if devices > 1 else local_batch
+        global_batch = _size(flags, "training.global_batch_size", local_batch * copies)
+    if local_batch % size or global_batch % (local_batch * copies):
         raise ConfigError(
-            f"training.global_batch_size {whole} must be a multiple of {copies} copies x training.local_batch_size "
-            f"{local}, and that of the microbatch's {size}"
+            f"training.global_batch_size {global_batch} must be a multiple of {copies} copies x "
+            f"training.local_batch_size {local_batch}, and that of the microbatch's {size}"
         )
-    passes = whole // (local * copies)
+    passes = global_batch // (local_batch * copies)
     if devices > 1 and passes > 1:
         reading.unknown.append(
-            f"training.global_batch_size {whole}: a step runs the pipeline {passes} times; one is priced"
+            f"training.global_batch_size {global_batch}: a step runs the pipeline {passes} times; one is priced"
         )
         passes = 1
-    return size, local // size * passes
+    return size, local_batch // size * passes
 
 
 def _read_partition(flags: Flags, blocks: int, devices: int, single: bool) -> list[int]:
