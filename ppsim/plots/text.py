@@ -31,7 +31,7 @@ _NAMED = 60  # columns; in narrower charts the names of devices are numbers alon
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
 _MANY = 3  # actions; if a column is longer, mixes of kinds have shades
-_PRESENT, _RARE = 0.1, 0.01  # minimum fraction of a column that a kind takes, and of all columns that a shade has
+_PRESENT, _RARE = 0.1, 0.02  # minimum fraction of a column that a kind takes, and of all columns that a shade has
 _ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
 _RESET = "\x1b[0m"
 
@@ -287,6 +287,8 @@ def _legend(
         lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")
         fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
         lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}" + "; colours mix" * bool(theme)
+    if begins := boxes.start[boxes.step_begins[boxes.device[boxes.step_begins] == 0]].tolist():
+        lines.append(f"device 0 begins an iteration at {', '.join(seconds_text(time, 3) for time in [0.0, *begins])}")
     if hidden := int(np.count_nonzero(boxes.length == 0)):
         lines.append(f"not shown: {counted(hidden, 'action')} of zero length")
     return lines
