@@ -105,7 +105,7 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
     assert "B + idle" in numbers_of(run("1f1b", 64, 256, ppsim.Costs(forward=1, backward=2)).plot())
     delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
     column = run("zb-v", 64, 256, delayed).plot(width=3.3)  # low for some of them
-    assert {"I +\nidle", "I +\nW +\nidle", "W"} <= set(numbers_of(column))
+    assert {"I+idle", "I+W+\nidle", "F + I + W", "W"} <= set(numbers_of(column))
     split = run("interleaved-1f1b", 16, 64, delayed, stages_per_device=4).plot(width=3.3)
     assert sorted(numbers_of(split)) == ["F", "F + B"]  # once, and in one line where rows have gaps
     few = run("zb-h1", costs=costs).plot()

@@ -55,13 +55,14 @@ class Area(NamedTuple):
     def name(self, wide: Callable[[str], float], line: float, several: bool = True) -> tuple[str, float, float] | None:
         """Return the words and the middle of their place in seconds and devices; None if they fit nowhere.
 
-        They have as few lines as fit with space above and below them, or without; one if not `several`. `wide`
-        returns the width of a text in seconds; lines are `line` devices apart.
+        They have as few lines as fit, with blanks and space above and below them, or without; one if not `several`.
+        `wide` returns the width of a text in seconds; lines are `line` devices apart.
         """
         kinds, (second, device) = self.words.split(" + "), self.cell
-        for around, each in product(_AROUND, range(len(kinds), 0 if several else len(kinds) - 1, -1)):
-            lines = [" + ".join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
-            found = " +\n".join(lines)
+        lengths = range(len(kinds), 0 if several else len(kinds) - 1, -1)
+        for each, plus, around in product(lengths, (" + ", "+"), _AROUND):
+            lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
+            found = f"{plus.rstrip()}\n".join(lines)
             cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
             if place := _roomiest(self.runs, *cells):
                 return found, sum(place[2:]) / 2 * second, sum(place[:2]) / 2 * device
