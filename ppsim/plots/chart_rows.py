@@ -80,7 +80,7 @@ class ChartRows(Artist):
         first, last = self._ax.get_xlim()
         left, width = round(area.x0), round(area.x1) - round(area.x0)
         second = width / (last - first)
-        row = area.height / self.boxes.timeline.schedule.devices
+        row = round(area.height) / self.boxes.timeline.schedule.devices  # as the image has them
         figure: Any = self._ax.figure
         pixel = (renderer.points_to_pixels(1.0) if renderer is not None else figure.dpi / 72) * POINTS
         return Place(left - first * second, second, round(area.y1), row, pixel, width)
