@@ -28,7 +28,9 @@ def page_of(*timelines, **options):
 def texts(page):
     """Return the style, the script and the data (charts, steps) that a page has compressed."""
     packed = re.findall('<script id="viewer-script"[^>]*>(.*?)</script>', page, re.DOTALL)[0]
-    style, script, data = zlib.decompress(base64.b64decode(packed)).decode().split("\0")
+    digits = "".join({"\\": "!", "<": "}", ">": "~"}.get(one, one) for one in map(chr, range(40, 125)))
+    ascii_85 = packed.translate(str.maketrans(digits, "".join(map(chr, range(33, 118)))))
+    style, script, data = zlib.decompress(base64.a85decode(ascii_85)).decode().split("\0")
     return style, script, json.loads(data)
 
 

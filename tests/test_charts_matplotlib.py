@@ -140,7 +140,7 @@ def test_an_area_has_the_mean_colour_of_its_parts():
 def test_costs_of_schedules_with_different_stages_are_those_of_a_device_and_medians_where_they_differ():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1)
     every = [make_boxes(run(name, costs=costs)) for name in ("zb-h1", "zb-v")]
-    assert [costs_text([one]) for one in every] == ["F, I, W 1 s", "F, I, W 0.5 s"]
+    assert [costs_text([one]) for one in every] == ["F, I, W 1 s", "per stage: F, I, W 0.5 s"]
     assert costs_text(every) == "per device: F, I, W 1 s"
     assert costs_text([make_boxes(run(costs=ppsim.Costs(forward=[1, 1, 1, 3])))]) == "F 1–3 s · B 2 s"
 

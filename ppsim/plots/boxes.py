@@ -358,9 +358,9 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
 def costs_text(every: Sequence[Boxes]) -> str:
     """Return the usual seconds of each kind of action, of transfers and of lanes: `F 1–1.6 s · transfer 0.1 s`.
 
-    They are a range if stages differ, and medians if times of a stage do. Actions of schedules with different numbers
-    of stages per device have those of one microbatch through a device. Derived transfers and lanes that take less than
-    1 % of a device's time are left out.
+    They are a range if stages differ, and medians if times of a stage do; "per stage" if devices have several stages.
+    Actions of schedules with different numbers of stages per device have those of one microbatch through a device.
+    Derived transfers and lanes that take less than 1 % of a device's time are left out.
     """
     stages_per_device = [one.timeline.schedule.num_stages / one.timeline.schedule.devices for one in every]
     per_device, usual, differ = len({*stages_per_device}) > 1, dict[str, list[float]](), False
@@ -387,7 +387,8 @@ def costs_text(every: Sequence[Boxes]) -> str:
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
     actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip
-    actions = [f"per device: {', '.join(actions)}"] if per_device else actions
+    part = "per device: " if per_device else "per stage: " if stages_per_device[0] > 1 else ""
+    actions = [part + ", ".join(actions)] if part else actions
     return "median " * differ + " · ".join([*actions, *others])
 
 

@@ -77,7 +77,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         slow = {first: words, **dict.fromkeys(others, f"as long as device {first}")}
     running = frameworks_running(timeline.schedule.name)
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
-    few = len(timeline.row_start) <= 16 * _MANY and timeline.engine != "measured" and timeline.schedule.iterations == 1
+    is_bounded = timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
@@ -90,7 +90,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
         "interval": None if timeline.engine == "measured" else step_interval(timeline),
-        "bounds": lower_bound(timeline).bounds if few else {},
+        "bounds": lower_bound(timeline).bounds if is_bounded else {},
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": boxes.median,

@@ -18,6 +18,14 @@ def desktop(sized):
     sized(1440, 900)
 
 
+COVERED = """
+    const { top, bottom } = document.querySelector(arguments[0]).getBoundingClientRect();
+    return ["#viewer .pane", "#viewer .status", "#tabs"].filter((css) => {
+      const box = document.querySelector(css).getBoundingClientRect();
+      return box.bottom > top + 1 && box.top < bottom - 1;
+    });
+"""  # the parts of the page that an element covers
+
 # Layout
 
 SIZES = {4: {"devices": 4, "microbatches": 8}, 64: {"devices": 64, "microbatches": 256}}
@@ -110,6 +118,7 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert text.startswith("Range 0.0 – 33.0 s")  # as long as the longest step
     assert page.run("return getComputedStyle(find('tabs').children[2], '::after').content") == '" •"'
     assert "72.7 % busy, 27.3 % idle" in text
+    assert "72.7 % busy, 9.1 % idle, 18.2 % after its end" in text  # in all 100 %
     names = page.run("return [...document.querySelectorAll('#range th, #range td:last-child')].map((one) =>"
                      "[one.textContent, one.getBoundingClientRect().top])")  # fmt: skip
     assert [text for text, _ in names[:2]] == ["1f1b", "peak 4 act."]
@@ -298,7 +307,10 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && runs.every((run) => !run.flight)")
     note = "return document.querySelector('#lines .note').innerText.split('\\n')"
-    assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 for allUndoRemove"]
+    page.until("const [one] = viewerPlaces.slice(-1); return one.rows > one.note")
+    box, top = page.find("#lines .note").rect, page.find(CANVAS).rect["y"]
+    assert box["y"] + box["height"] <= top + page.run("return viewerPlaces[3].rows")  # above the picture
+    assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 for all", "Undo", "Remove"]
     assert page.run(note)[0].startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
     assert page.text("#setup .told").startswith("dualpipe: 7 microbatches with 4 devices: ")
@@ -358,7 +370,7 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     assert page.run(outlined) == ["devices", "forward"]
     give(page, "forward", "2")
     page.until_true(lambda: page.run(note) == both[:1], "one sentence")
-    assert page.run(outlined) == ["devices"]
+    page.until_true(lambda: page.run(outlined) == ["devices"], "one outline")
 
 
 def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_told_its_limit(page, explorer):
@@ -606,7 +618,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
-    assert page.find("#notes .note").rect["y"] < 60  # not over axis and legend
+    assert page.run(COVERED, "#notes .note") == []
     assert page.text("#about").startswith("F, I, W 1 s")  # of the picture
     assert "Try again" in note
     assert page.find(CANVAS).is_displayed()
@@ -637,7 +649,9 @@ def test_long_work_dims_the_last_picture_and_can_be_cancelled(page, explorer):
     page.until("return document.querySelector('.better.waiting')?.textContent.startsWith('simulating …')")
     page.click(".better.waiting button")
     note = page.until("return document.querySelector('.note.news')?.innerText")
-    assert note == "Stopped. The picture is of 4 devices and 8 microbatches.\nSimulateUndo"
+    assert note == "Stopped. The picture is of 4 devices and 8 microbatches.\nSimulate\nUndo"
+    assert page.run(COVERED, ".note.news") == []
+    assert page.run("return viewerPlaces.every(({ chart }) => chart.waiting)")  # no numbers of the old sizes
     assert page.run("return [baseOf(), document.querySelectorAll('.bad, [aria-invalid]').length]") == [0, 0]
     assert "up to date" not in page.text(".note")
     page.run("[...document.querySelectorAll('.note button')].find((one) => one.textContent === 'Undo').click()")
@@ -654,3 +668,46 @@ def test_when_zoomed_the_end_of_a_step_does_not_cross_the_column_of_idle_time(pa
     canvas = "const { canvas } = viewerParts, r = devicePixelRatio; return [...canvas.getContext('2d')"
     between = f"{canvas}.getImageData(canvas.width - 101 * r, 0, 10 * r, canvas.height - 34 * r).data]"
     assert set(page.run(between)) == {255}
+
+
+def test_views_move_no_schedule_and_the_legend_names_causes_only_where_they_are_drawn(page, explorer):
+    start(page, explorer, UNIT | {"memory_limit": 5}, FOUR)
+    settled(page)
+    tops = "return viewerPlaces.map((one) => one.title)"
+    before = page.until(tops)
+    for key in "cti":
+        page.keys("body", key)
+        page.run(FRAMES)
+        assert page.run(tops) == before
+    assert not page.find(".totals").is_displayed()
+
+
+def test_in_a_narrow_window_no_advice_is_cut(page, explorer, sized):
+    sized(761, 900)
+    start(page, explorer, UNIT | {"latency": 0.1}, FOUR)
+    settled(page)
+    cut = (
+        "return [...document.querySelectorAll('.better, .caption')].filter((one) => one.scrollWidth > one.clientWidth)"
+    )
+    assert page.run(cut) == []
+    page.find("#fold").click()
+    page.until("return !document.querySelector('.caption')")  # no room beside the numbers
+    assert page.run(cut) == []
+
+
+def test_fingers_have_buttons_for_the_steps_of_the_path(page, explorer, sized):
+    sized(390, 844)
+    touch = "Emulation.setTouchEmulationEnabled"
+    page.browser.execute_cdp_cmd(touch, {"enabled": True})
+    try:
+        start(page, explorer)
+        settled(page)
+        assert not page.find(".finger").is_displayed()
+        page.find("#views").click()
+        page.find("[data-name=critical]").click()
+        assert not page.find(".views").is_displayed()  # the menu is not over the path
+        page.find("[aria-label='The next step']").click()
+        page.find("[aria-label='The next step']").click()
+        assert page.text(".selection").startswith("critical path of 1f1b, action 2 of ")
+    finally:
+        page.browser.execute_cdp_cmd(touch, {"enabled": False})

@@ -103,8 +103,6 @@ function addFound(one) {   // as the next schedule; of four it replaces the slow
   if (at >= MOST) {
     at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
     notice = `${one.name || one.schedule} took the place of ${nameOf(at)}, the slowest but the base`; undoes = true;
-    const mine = notice;
-    setTimeout(() => { if (notice === mine) { notice = ""; undoes = false; showNotes(); } }, 8000);
   }
   state.schedules[at] = one;
   showAll();

@@ -37,6 +37,7 @@ find("rail").addEventListener("focusin", () => { for (const run of runs) run.bef
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
 find("views").addEventListener("click", () => open());
 document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
+viewerParts.switches.addEventListener("click", () => { if (innerWidth <= 760) open(false); });   // what was chosen is below the menu
 find("range").querySelector("p").append(...[["the step", 0, 1], ["first half", 0, 0.5], ["second half", 0.5, 1]].map(([name, from, to]) => plain(name, () => viewer.select(from, to))));
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
 find("grip").addEventListener("click", () => sheet("Chart"));

@@ -27,15 +27,16 @@ async function showRuns() {   // draws the last good result of each schedule
 
 function marks() {
   return all().map((index) => {
-    const run = runs[index], faulty = isOut(run), waiting = isWaiting(run);
-    if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty: isFaulty(run) };
+    const run = runs[index], faulty = isOut(run), waiting = isWaiting(run) || !!run.result?.stopped, noted = isNoted(index) ? run.noted : 0;
+    if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty: isFaulty(run), noted };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
-    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, dimmed: faulty ? 0.28 : waiting || gone || run.result.stopped ? 0.6 : 0 };
+    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, noted, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
   });
 }
 
 const isFaulty = (run) => isOut(run) && !run.next && waited(run) < LONG;   // not of what was set before
 const faultsOf = (index) => (isFaulty(runs[index]) ? runs[index].result.faults : []);
+const isNoted = (index) => isFaulty(runs[index]) && (!commonFault() || index === 0);   // has a note between its numbers and its picture
 const textOf = (index) => faultsOf(index).map(({ text }) => text).join("\n");
 function commonFault() {   // the fault that every schedule has: one of the fields that all share
   const texts = all().map(textOf);
@@ -106,13 +107,13 @@ function differing(good, index) {   // the sizes of a picture that differ from t
   return words.length ? `, of ${words.join(" and ")}` : good.schedule.schedule !== state.schedules[index].schedule ? `, of ${good.schedule.schedule}` : ", from before the change";
 }
 
-function showNotes() {   // over all charts: a server that is gone, and what is about no schedule
+function showNotes() {   // below the legend: a server that is gone, and what is about no schedule
   const place = find("notes"), parts = [];
-  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), make("span", {}, button("Try again", () => change()), "The numbers are of its last answer.")));
+  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), "The numbers are of its last answer.", make("span", {}, button("Try again", () => change()))));
   const stopped = all().filter((index) => runs[index]?.result?.stopped && !runs[index].flight), drawn = stopped.filter((index) => runs[index].good);
   if (stopped.length) parts.push(make("div", { className: "note news" }, stopped.length < runs.length ? `Stopped: ${stopped.map(nameOf).join(", ")}.` : `Stopped.${drawn.length ? ` The picture${differing(runs[drawn[0]].good, drawn[0]).replace(",", " is")}.` : ""}`,
     make("span", {}, button("Simulate", () => change(stopped)), drawn.length ? button("Undo", () => { state.common = structuredClone(runs[drawn[0]].good.common); for (const index of drawn) state.schedules[index] = structuredClone(runs[index].good.schedule); showAll(); }) : "")));
-  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, undoes ? button("Undo", () => history.back()) : plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" })));
+  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, make("span", {}, undoes ? button("Undo", () => history.back()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
@@ -122,19 +123,21 @@ const status = () => { const { text, act } = comparison(); return text ? [`${tex
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
 function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
-  const lines = find("lines"), shared = commonFault();
-  const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round(innerWidth > 760 ? (place.rows + place.end) / 2 : place.rows) })).filter(({ index }) => runs[index]);
+  const lines = find("lines");
+  const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round(place.note) })).filter(({ index }) => runs[index]);
   const now = JSON.stringify([rows, base, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [isWaiting(runs[index]) && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 110;   // no advice fits beside the numbers
+  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? "however its work is ordered, this schedule's step cannot be shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
-    return faulty && (!shared || index === rows[0].index) ? [line, at(noteOf(index), note, 60)] : [line];
+    return isNoted(index) ? [line, at(noteOf(index), note, 54)] : [line];
   }));
+  const notes = lines.querySelectorAll(".note");   // the rows make room for them
+  all().filter(isNoted).forEach((index, at) => { const high = notes[at]?.offsetHeight + 6; if (high && runs[index].noted !== high) { runs[index].noted = high; viewer.mark(marks()); } });
   for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
     const wide = () => line.scrollWidth > line.clientWidth;
     for (const part of [/, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }

@@ -33,7 +33,8 @@ function build(root) {
   parts.tip.setAttribute("aria-hidden", "true");
   parts.canvas.setAttribute("aria-roledescription", "Gantt chart");
   const zooms = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoom(1 / 0.6, ...focus())),
-    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6, ...focus())));
+    button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6, ...focus()))), stepped = (by) => (on.has("critical") ? stepPath : stepTime)(by);
+  parts.finger = make("div", { className: "switches finger", role: "group", label: "Steps" }, button("‹", "The step before", () => stepped(-1)), button("▷", "Play, or stop", play), button("›", "The next step", () => stepped(1)));   // what keys do elsewhere
   parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
   parts.stepWords = make("span", {});
   if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);
@@ -42,7 +43,7 @@ function build(root) {
   parts.filler = make("div");
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
-  parts.status = make("div", { className: "status" }, parts.legend, parts.totals, parts.selection);
+  parts.status = make("div", { className: "status" }, parts.finger, parts.legend, parts.totals, parts.selection);
   root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
     const one = button(text, "", () => { flip(on, name); refresh(); });
@@ -55,13 +56,14 @@ function build(root) {
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
   parts.table.addEventListener("toggle", fillTable);
-  parts.hold = ({ currentTarget: { parentElement: own } }) => { if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows
+  parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { if (own.open) own.scrollIntoView({ block: "nearest" }); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened
 }
 
 function flip(names, name) { if (!names.delete(name)) names.add(name); }
 
 function refresh() {   // after a change of the visible parts
   for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
+  parts.finger.hidden = !on.has("critical");
   fillLegend();
   fit();
   clamp();
@@ -87,8 +89,7 @@ function fillTotals() {   // the colours of causes; below, the idle time of all 
   const real = charts.filter(isReal), several = real.length > 1;
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
   const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => (several ? cause : `${cause} ${size(real[0], cause)}`);   // several: in the table
-  parts.totals.classList.toggle("many", charts.length > 2);
-  parts.totals.hidden = real.length > 0 && !causes.length;   // rows do not move when the first picture comes
+  parts.totals.hidden = real.length > 0 && (!causes.length || (phone() ? several : !on.has("ledger")));   // on phones, which have no bars, the numbers of one schedule; rows do not move when the first picture comes
   parts.totals.firstChild.replaceChildren(`idle by cause${several ? "" : ", % of all devices' time"}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
   parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),

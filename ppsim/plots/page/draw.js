@@ -86,7 +86,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     context.fillStyle = theme.text;
     if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
   });
-  if (chart.makespan > until * (1 + 1e-9) && view.t1 >= until) {   // cut: where it ends
+  if (chart.makespan > until * (1 + 1e-9) && view.t1 >= until && !chart.dimmed) {   // cut: where it ends
     const text = `→ ${seconds1(chart.makespan)}`, wide = widthOf(text) + 8;
     context.fillStyle = theme.paper; context.fillRect(left() + innerWidth() - wide, place.rows, wide, 15);
     write(text, left() + innerWidth() - 4, place.rows + 11, { align: "right", colour: theme.text });
@@ -238,20 +238,20 @@ function drawOutline(chart, place, item) {
 }
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
-  const y = title + 16, bare = { colour: theme.text, size: 13 };
+  const y = title + 16, ink = chart.dimmed ? theme.quiet : theme.text, bare = { colour: ink, size: 13 };   // quiet: of the picture before
   const [step, within, differs, idle, peak, runs] = columns(), fits = fitOf(chart), own = { ...bare, align: "right" };
   const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   if (context.measureText(text).width > room) [text] = text.split(/, | at /);
   for (let keep = text.length - 6, whole = text; keep > 0 && context.measureText(text).width > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
-  write(text, indent(), y, { ...bare, bold: true });
+  write(text, indent(), y, { ...bare, bold: true, colour: theme.text });
   write(words[1], within, y, own);
   const is_quiet = ["base", "=", "at bound"].includes(words[2]);
-  write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : theme.text });
+  write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : ink });
   if (runsHead()) write(chart.runs, runs, y, { size: 12 });
   write(words[3], idle, y, own);
-  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits ? theme.limit : theme.text });
+  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits && !chart.dimmed ? theme.limit : ink });
 }
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
@@ -259,7 +259,7 @@ function fitOf({ waiting, faulty, memory }) {   // whether the fullest device ne
   return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : isNarrow() ? "tight" : "over the margin";
 }
 
-const indent = () => (phone() ? 8 : 14);   // the left end of names, over that of the legend
+const indent = () => (phone() ? 12 : 14);   // the left end of names, over that of the legend
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead() && "—", against() && "—", "—", "—"] : lastIn(chart));
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
@@ -275,7 +275,7 @@ function columns() {   // right ends of the columns of numbers and of a word on 
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => context.measureText(fits).width + 8)));
   if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
-  let end = phone() ? width - 8 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
+  let end = phone() ? width - 12 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));
 }
 

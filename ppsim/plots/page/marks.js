@@ -91,7 +91,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   const x2 = left() + innerWidth();
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
-  within(left() - 1, top - 4, x2 + 1, top + tall + 2, () => {
+  within(left() - (view.t0 <= 0), top - 4, x2 + 1, top + tall + 2, () => {
     if (emptiest !== null) strokeLevel(chart, emptiest, toY, theme.memory, 0.8, 0.6);
     const area = (colour, opacity, floor) => {
       strokeLevel(chart, fullest, toY, colour, 1.3);

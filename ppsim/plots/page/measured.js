@@ -90,6 +90,6 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
 
 function measuredLegend() {
   const found = new Set(charts.flatMap((chart) => differences(chart).map(({ what }) => what))), symbols = [["longer", "longer than simulated", swatch(theme.longer, "tall excess")], ["straggler", "straggler", make("i", { className: "framed" })], ["stall", "stall", make("i", { className: "bracket" })]];
-  return [...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text)), ...(found.size || on.has("differences") ? [make("span", { textContent: found.size ? "(the longest in view)" : charts[MEASURED]?.longer?.length ? "no action in view takes longer than simulated" : `no difference is over ${100 * LEAST} % of the median action` })] : [])];
+  return [...(found.size || on.has("differences") ? [make("span", { textContent: found.size ? "the longest in view:" : charts[MEASURED]?.longer?.length ? "no action in view takes longer than simulated" : `no difference is over ${100 * LEAST} % of the median action` })] : []), ...symbols.filter(([what]) => found.has(what)).map(([, text, symbol]) => make("span", {}, symbol, text))];
 }
 Object.assign(extra, { differences, draw: drawMarked, lines: measuredLines, legend: measuredLegend, build: buildSteps, dress: dressSteps, step: stepIteration, keep: (every) => { given0 ??= every; } });

@@ -72,11 +72,11 @@ function fillRange() {
     const cell = (...content) => make("td", {}, ...content), part = (name, share, colour) => { const one = make("i", { title: `${name} ${percent(share)}` }); one.style.background = colour; one.style.flexBasis = `${100 * share}%`; return one; };
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
-      const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0);
+      const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0), after = whole - sum - idle[at];
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
       const [size, symbol] = scaleOf(chart), held = (value) => (value / size).toLocaleString("en", { maximumSignificantDigits: symbol === "act." ? 4 : 3 });
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(make("span", { className: "bar" }, ...[...busy].filter(([, one]) => one > 0).map(([title, one]) => part(title, one / whole, kinds[title])), ...ordered.map((cause) => part(cause, causes.get(cause) / whole, theme.causes[cause])))),
-        cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle`, words.length ? ": " : "", ...words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
+        cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
     });
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
     panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${rangeTexts()[2]} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),

@@ -28,12 +28,12 @@ function needed() {   // pixels of the pane before the page scrolls: legible row
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }
 
-const note = () => (phone() ? 116 : 52);   // pixels of the rows of a schedule that has a fault and no picture
+const BARE = 12;   // pixels of the rows of a schedule that has a fault and no picture
 const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
-  if (isBare(chart)) return { rows: note(), memory: 0 };
-  const bare = charts.filter(isBare).length, each = (pane() - bare * (HEAD + note() + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
+  if (isBare(chart)) return { rows: BARE, memory: 0 };
+  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = (pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
   const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
   if (held) {   // the panel takes from the memory first: rows stay about where they are
@@ -55,14 +55,14 @@ function places() {   // per schedule the pixels of the canvas at which its numb
   let y = CAPS - view.y;
   return charts.map((chart) => {
     const { rows, memory } = partOf(chart), row = rowHeight(chart), hidden = view.row ? Math.max(row * chart.devices - rows, 0) : 0;
-    const place = { chart, title: y, rows: y += HEAD, end: y += rows, row, hidden, first: y - rows - hidden * view.top };   // first: where the row of device 0 begins
+    const place = { chart, title: y, note: y += HEAD, rows: y += chart.noted || 0, end: y += rows, row, hidden, first: y - rows - hidden * view.top };   // first: where the row of device 0 begins
     if (memory) { place.memory = y + 6; place.tall = memory - 6; y += memory; }
     place.bottom = y += BELOW;
     place.title = Math.max(place.title, Math.min(CAPS, place.end - HEAD));   // the numbers stay in sight while rows are
     return place;
   });
 }
-const contentHeight = () => charts.reduce((sum, chart) => { const { rows, memory } = partOf(chart); return sum + HEAD + rows + memory + BELOW; }, 0);
+const contentHeight = () => charts.reduce((sum, chart) => { const { rows, memory } = partOf(chart); return sum + HEAD + (chart.noted || 0) + rows + memory + BELOW; }, 0);
 
 const axisTop = () => CAPS + Math.min(pane(), contentHeight() - BELOW + 6);
 

@@ -16,8 +16,8 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   return { show, mark, press, setState, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * finish(), to * finish()) };
 }
 
-function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers)
-  charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false }, marks[number]));
+function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers), noted (pixels of a note below them)
+  charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false, noted: 0 }, marks[number]));
   redraw();
 }
 
