@@ -125,8 +125,8 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert names[0][1] == names[1][1]  # beside its name
     tabs["Better"].click()
     assert "zb-v: " in page.find("#better").text
-    rows = page.browser.find_elements("css selector", "#better p:not(.quiet)")
-    assert [round(one.rect["height"]) for one in rows] == [44] * 4  # buttons are beside the text, in one line
+    rows = "return [...document.querySelectorAll('#better p:not(.quiet)')].map((one) => one.offsetHeight)"
+    assert page.run(rows) == [44] * 4  # buttons are beside the text, in one line
     tabs["Better"].click()
     page.until(f"return document.querySelector('{CANVAS}').clientHeight > 700")
 

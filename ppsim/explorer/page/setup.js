@@ -225,7 +225,7 @@ function card(one, index) {
     plain("✕", () => remove(index), { disabled: last, label: `Remove schedule ${index + 1}` })));
   const family = offer.families.find((known) => known.name === one.schedule);
   if (family) box.querySelector("select").title = family.title;
-  if (is_file) box.append(make("small", { className: "quiet", textContent: "sizes as in the file" }));
+  if (is_file) box.append(make("small", { className: "quiet", textContent: "its sizes are fixed" }));
   if (family && (!family.fixed_stages || Object.keys(family.options).length)) {
     const options = make("details", {}, make("summary", { textContent: "options" }));
     if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));

@@ -46,7 +46,7 @@ function build(root) {
   parts.status = make("div", { className: "status" }, parts.finger, parts.legend, parts.totals, parts.selection);
   root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
-    const one = button(text, "", () => { flip(on, name); refresh(); });
+    const one = button(text, "", () => turn(name));
     one.setAttribute("aria-keyshortcuts", key);
     one.title = `key ${key}`;
     one.dataset.name = name;
@@ -59,7 +59,14 @@ function build(root) {
   parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { if (own.open) own.scrollIntoView({ block: "nearest" }); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened
 }
 
-function flip(names, name) { if (!names.delete(name)) names.add(name); }
+function turn(name) {   // shows a part, or hides it; without the path the view is as before its steps
+  if (!on.delete(name)) on.add(name);
+  if (name === "critical") { tell(""); if (step >= 0) goBack(); }
+  step = -1; hovered = null;
+  refresh();
+}
+
+function goBack() { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
 
 function refresh() {   // after a change of the visible parts
   for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
@@ -133,7 +140,7 @@ function find(step) {
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `);
-  else { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; } choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
+  else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
 }
 
 function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room

@@ -208,9 +208,13 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     if (fingers.size > 1) {
       zoom(Math.max(from.wide, 10) / Math.max(now.wide, 10), toTime(from.x - area.left), event.clientY - area.top);
       move((from.x - now.x) / innerWidth(), 0);
-    } else if (selecting) select(...[begun, event].map(({ clientX }) => toTime(Math.min(Math.max(clientX - area.left, left()), left() + innerWidth()))).sort((one, other) => one - other), true);
+    } else if (selecting) select(...[begun, event].map(({ clientX }) => snapped(Math.min(Math.max(clientX - area.left, left()), left() + innerWidth()))).sort((one, other) => one - other), true);
     else move((from.x - now.x) / innerWidth(), before.clientY - event.clientY);
   });
+}
+
+function snapped(x) {   // the time at x, or of a tick or an end of a schedule a few pixels from it, so that a range can be exact
+  return [...ticksOf().ticks, ...charts.map(({ makespan }) => makespan)].find((time) => Math.abs(toX(time) - x) < 4) ?? toTime(x);
 }
 
 function tap(event) {
@@ -233,7 +237,7 @@ function press(event) {
   else if (event.key === "0" || event.key === "Home") showWhole();
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
-  else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
+  else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); goBack(); }
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
   else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; recolour(); }
@@ -242,7 +246,7 @@ function press(event) {
   else if ((event.key === "," || event.key === ".") && charts.length) stepTime(event.key === "." ? 1 : -1);
   else if (/^[1-9]$/.test(event.key) && charts[event.key - 1]) choose(charts[event.key - 1], charts[event.key - 1].firstEndingAfter(0, view.t0));
   else if ((event.key === "<" || event.key === ">") && options.steps) extra.step(event.key === ">" ? 1 : -1);
-  else if (name) { flip(on, name); step = -1; hovered = null; if (name === "critical") tell(""); refresh(); }
+  else if (name) turn(name);
   else return;
   event.preventDefault();
 }
