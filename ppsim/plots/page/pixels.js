@@ -7,7 +7,11 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
 });
 const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns of a pixel
 const isMixed = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
-const footOf = () => Math.min(Math.max(4.5 - Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf(), 1), 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
+const middle = (numbers) => numbers.sort()[numbers.length >> 1] || 0, slotOf = (chart) => (chart.slot ??= middle(chart.column.length.filter((_, box) => chart.kindOf(box).slot)) * chart.tick);   // seconds of the median slot
+function footOf() {   // columns that a column takes its mean over, so that boxes as wide as a column do not beat, at any density, nor slots whose halves mix
+  const real = charts.filter(isReal), dense = ratioOf(), box = Math.min(...real.map(boxWidth)) * dense, slot = Math.max(...real.map((chart) => (isLow(chart) ? pixels(slotOf(chart)) * dense : 0)));
+  return Math.max(Math.min(Math.max(4.5 - box, 1), 3), Math.min(7.5 * dense - 4.5 * box, 3 * dense), Math.min(slot, 10 * dense - slot));   // wide slots need none
+}
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${half}`;
