@@ -190,7 +190,7 @@ class TowerCosts:
         """Assumptions of both towers."""
         towers = towers_of(self)
         found = [f"{name}: {line}" for name, costs in towers.items() for line in getattr(costs, "assumptions", [])]
-        several = [_SEVERAL] * (len(towers) > 2 and not self.encoder.is_colocated)
+        several = [_SEVERAL] if len(towers) > 2 and not self.encoder.is_colocated else []
         return [*found, _BORDER, *several]
 
 
@@ -228,13 +228,13 @@ def _scale_of(table: CostTable, tower: ScheduleColumns) -> np.ndarray:
 
 
 def _joined(name: str, first: CostTable, second: CostTable) -> np.ndarray | None:
-    """Return a column of both towers' stages; a tower without it has zeros, or what stands for it."""
+    """Return a column of both towers' stages; a tower without it has zeros, or the column that is its default."""
     columns = [getattr(table, name) for table in (first, second)]
     if all(column is None for column in columns):
         return None
     for number, table in enumerate((first, second)):
         if columns[number] is None:
             other = columns[1 - number]
-            stands = {"recompute_seconds": table.seconds[0], "offload_bytes": table.activation_bytes}.get(name)
-            columns[number] = np.zeros((*other.shape[:-1], table.seconds.shape[1])) if stands is None else stands
+            default = {"recompute_seconds": table.seconds[0], "offload_bytes": table.activation_bytes}.get(name)
+            columns[number] = np.zeros((*other.shape[:-1], table.seconds.shape[1])) if default is None else default
     return np.concatenate(columns, axis=-1)

@@ -328,7 +328,7 @@ class DerivedCosts(Setup):
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]
-        names = [*derived, *["backward"] * ("input_grad" in derived)]
+        names = [*derived, "backward"] if "input_grad" in derived else [*derived]
         provenance = {name: "derived" for name in names if name not in given}
         return Costs(**{**derived, **given}, per="stage", provenance=provenance)
 

@@ -370,8 +370,8 @@ class Layout:
     @property
     def common_recompute(self) -> str:
         """Recompute level of all blocks of all stages; "none" if they differ, or may."""
-        limited = self.recompute_stages is not None or self.recompute_blocks is not None
-        return self.recompute if isinstance(self.recompute, str) and not limited else "none"
+        is_limited = (self.recompute_stages, self.recompute_blocks) != (None, None)
+        return self.recompute if isinstance(self.recompute, str) and not is_limited else "none"
 
     def recompute_of_stages(self, num_stages: int) -> list[str]:
         """Return the recompute level of each stage."""
@@ -388,11 +388,11 @@ class Layout:
 
     def recompute_of_layers(self, layers: Sequence[Layer], recompute: str) -> list[str]:
         """Return the recompute level of each layer of a stage with that level."""
-        levels, left = [], len(layers) if self.recompute_blocks is None else self.recompute_blocks
-        for layer in layers:
-            chosen = layer.recomputable and left > 0
-            levels.append(recompute if chosen else "none")
-            left -= chosen
+        levels = [recompute if layer.recomputable else "none" for layer in layers]
+        if self.recompute_blocks is not None:
+            blocks = [index for index, layer in enumerate(layers) if layer.recomputable]
+            for index in blocks[self.recompute_blocks :]:
+                levels[index] = "none"
         return levels
 
     @property
@@ -416,8 +416,8 @@ class Layout:
         """
         if not model.experts or self.chosen("expert_exchange") != "all-to-all":
             return 0
-        if copies := self.run_by.facts.moves.copies:
-            return copies * self.split_experts - 1
+        if self.run_by.facts.moves.copies:
+            return self.run_by.facts.moves.copies * self.split_experts - 1
         return int(1 < self.expert < model.experts)
 
     @property
@@ -447,16 +447,16 @@ class Layout:
         return dense, experts
 
     def gradient_buffer_bytes(self, layers: Sequence[Layer], parameters: float, part: float) -> float:
-        """Return the bytes of bf16 gradients beside the fp32 ones of a stage with this many parameters.
+        """Return the bytes of bf16 gradients that a stage with these parameters holds in addition to the fp32 ones.
 
-        There is one per shape of matrix, in the place of those which products add directly to fp32 gradients; a device
-        with 1/part stages counts `part` of the blocks' in each. Source: Megatron-LM, core/tensor_parallel/layers.py,
-        and Transformer Engine, get_dummy_wgrad. Some frameworks hold one per parameter until a backward ends.
+        There is one buffer per shape of matrix: products add their results directly to fp32 gradients. The 1/part
+        stages of a device share the buffers of blocks. Some frameworks hold one per parameter until a backward ends.
+        Source: Megatron-LM, core/tensor_parallel/layers.py, and Transformer Engine, get_dummy_wgrad.
         """
         if not self.chosen("gradient_buffers"):
             return 0.0
         if self.run_by.facts.extra.gradients:
-            return WEIGHT_BYTES * parameters * (self.gradient_bytes > WEIGHT_BYTES)
+            return WEIGHT_BYTES * parameters if self.gradient_bytes > WEIGHT_BYTES else 0.0
         of_blocks, of_others = set[tuple[float, float]](), set[tuple[float, float]]()
         for layer in layers:
             shapes, products = of_blocks if layer.recomputable else of_others, layer.operators.products

@@ -242,8 +242,8 @@ def write_profile(profile: Profile, path: str | PathLike[str]) -> None:
 def profile_document(profile: Profile) -> dict[str, Any]:
     """Return the document of a profile's file."""
     keys = (
-        "source", "recorded", "devices", "fitted", *["layers"] * bool(profile.layers), "seconds", "interval", "once",
-        "stretch", "links", *AMOUNTS,
+        "source", "recorded", "devices", "fitted", *(["layers"] if profile.layers else []), "seconds", "interval",
+        "once", "stretch", "links", *AMOUNTS,
     )  # fmt: skip
     document = {"schema": SCHEMA, "units": {"time": "seconds", "size": "bytes"}, "provenance": "measured"}
     document |= {key: getattr(profile, key) for key in keys}

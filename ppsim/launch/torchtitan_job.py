@@ -164,7 +164,7 @@ def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[st
         yield "--training.disable_cuda_graphs"
     if layout.chosen("fused"):
         yield "--compile.enable"
-        yield f"--compile.components model{',loss' * layout.chosen('fused_loss')}"
+        yield f"--compile.components model{',loss' if layout.chosen('fused_loss') else ''}"
         if layout.tensor > 1 and layout.chosen("overlap_tensor"):
             yield "--compile.enable_async_tensor_parallel"
     else:
