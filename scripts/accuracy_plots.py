@@ -18,10 +18,10 @@ from ppsim.plots.palette import LIGHT
 
 SIZE = 7.0  # points of texts
 TICKS = (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2)  # of predicted / measured
-ENDS = 0.96 * TICKS[0], TICKS[-1] / 0.96  # of the axis; dots beyond are counted in words
+ENDS = 0.96 * TICKS[0], TICKS[-1] / 0.96  # of the dots; those beyond are counted in words
+AXIS = 0.7 * ENDS[0], ENDS[1] / 0.76  # with space for these words
 IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
 MEDIAN: Any = {"marker": "|", "color": LIGHT.text, "linewidths": 1.6, "zorder": 4}
-COVER = {"facecolor": LIGHT.paper, "edgecolor": "none", "pad": 1, "alpha": 0.85}
 Point = tuple[float, float]
 CLAIMS = [number / 20 for number in range(1, 20)]  # parts that intervals of the reliability plot claim to contain
 
@@ -44,7 +44,7 @@ def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
     with matplotlib.rc_context(settings()):
         figure, axes = titled_axes(PAGE, LIGHT, "Predicted against measured steps by class", "", 0.31 * rows + 0.95)
         plain_axes(axes, LIGHT, SIZE)
-        axes.set(xscale="log", xlim=ENDS, ylim=(rows - 0.5, -0.5))
+        axes.set(xscale="log", xlim=AXIS, ylim=(rows - 0.5, -0.5))
         axes.set_xlabel("predicted step / measured step", fontsize=font_points(SIZE))
         axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
         axes.minorticks_off()
@@ -75,11 +75,11 @@ def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> Non
     if ratios:
         words: Any = {"color": colour, "va": "center", "ha": "right", "fontsize": font_points(SIZE - 1)}
         axes.text(1.09, y, counted(len(ratios), "step"), transform=axes.get_yaxis_transform(), **words)
-    style: Any = {"color": colour, "va": "center", "fontsize": font_points(SIZE - 1), "bbox": COVER}
+    style: Any = {"color": colour, "va": "center", "fontsize": font_points(SIZE - 1)}
     if beyond := [ratio for ratio in ratios if ratio < ENDS[0]]:
-        axes.text(1.01 * ENDS[0], y, f"← {len(beyond)} more, to {beyond[0]:.2g}", ha="left", **style)
+        axes.text(0.98 * ENDS[0], y, f"← {len(beyond)} more, to {beyond[0]:.2g}", ha="right", **style)
     if beyond := [ratio for ratio in ratios if ratio > ENDS[1]]:
-        axes.text(ENDS[1] / 1.01, y, f"{len(beyond)} more, to {beyond[-1]:.2g} →", ha="right", **style)
+        axes.text(ENDS[1] / 0.98, y, f"{len(beyond)} more, to {beyond[-1]:.2g} →", ha="left", **style)
 
 
 def reliability(left: np.ndarray, last: np.ndarray) -> str:
