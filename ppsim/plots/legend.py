@@ -120,6 +120,8 @@ class Legend:
             self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
+        unmarked = any(boxes.locals > 1 and not is_mixed(boxes, second) for boxes in every if "stage" not in marked)
+        remarks += ["later stages have no marks: actions too narrow"] if unmarked else []
         remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
