@@ -401,7 +401,7 @@ def _name_points(
     """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
 
     Names never overlap. They avoid lines and points if they have space elsewhere or in two lines. A name that is not
-    level with its point has a line to it, which crosses no name. A note counts names without space nor a legend.
+    level with its point has a line to it, which crosses no name. Names without space are left out.
     """
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     point = figure_of(axes).dpi / 72
@@ -414,7 +414,7 @@ def _name_points(
     joined = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if line.get_alpha()]
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
     corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, MAX_CORNERS)]
-    missing, named, leaders = 0, list[Bbox](), list[Path]()
+    named, leaders = list[Bbox](), list[Path]()
     for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
         strong: Any = {"fontweight": "bold"} if number in front else {}
         both = names[number], names[number].replace(", ", ",\n")
@@ -430,8 +430,8 @@ def _name_points(
             passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*places[number])]
             crossed = [path for path in joined if path.intersects_bbox(box, filled=False)]
             free = room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken))
-            free = free and not any(path.intersects_bbox(box, filled=False) for path in leaders)
-            free = free and not (is_led and any(one.count_contains(ahead) for one in named))
+            free &= not any(path.intersects_bbox(box, filled=False) for path in leaders)
+            free &= not (is_led and any(one.count_contains(ahead) for one in named))
             if free and not (is_strict and (crossed or (passed and is_led))):
                 taken.append(box.padded(point))
                 named.append(taken[-1])
@@ -441,11 +441,6 @@ def _name_points(
                     leaders.append(Path(ahead))
                 break
             name.remove()
-        else:
-            missing += 1
-    if missing and len({*inks}) == 1:  # else the legend has the schedules
-        style = {"ha": "right", "fontsize": font_points(SMALL), "color": axes.xaxis.label.get_color()}
-        axes.annotate(f"no space for {missing} of the labels", (1, 1.02), xycoords="axes fraction", **style)
 
 
 def draw_bars(

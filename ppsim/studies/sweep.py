@@ -254,7 +254,7 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
     words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
     if not (name := source.data.get("name")) and "model" not in source.data:
         costs = source.data.get("costs") or {"forward": 1, "backward": 2}
-        parts = [costs.get(key) for key in ("input_grad", "weight_grad") if f"costs.{key}" not in varied]
+        parts: list[Any] = [costs.get(key) for key in ("input_grad", "weight_grad") if f"costs.{key}" not in varied]
         if len(parts) == 2 and all(isinstance(part, int | float) for part in parts):
             costs = {"backward": sum(parts), **costs}
         names = dict[str, list[str]]()
