@@ -481,6 +481,10 @@ def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explor
     start(page, explorer, {**UNIT, "microbatches": 7}, FOUR)
     page.until("return document.querySelector('.note')?.innerText.startsWith('dualpipe: ')")
     assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 3
+    start(page, explorer, {**UNIT, "microbatches": 7}, [FOUR[3], FOUR[0]])
+    page.until("return viewerPlaces[0].rows > viewerPlaces[0].note")
+    axis = "return viewerParts.canvas.getBoundingClientRect().top + viewerPlaces[1].bottom + 20"
+    page.until_true(lambda: page.run(axis) < page.find(".legend").rect["y"], "the legend below the axis")
 
 
 def test_an_unknown_schedule_is_said_once_with_a_list_and_faults_have_the_words_of_the_page(page, explorer):

@@ -28,7 +28,7 @@ function needed() {   // pixels of the pane before the page scrolls: legible row
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }
 
-const BARE = 12;   // pixels of the rows of a schedule that has a fault and no picture
+const BARE = 2;   // pixels of the rows of a schedule that has a fault and no picture
 const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory

@@ -18,7 +18,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers), noted (pixels of a note below them)
   charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false, noted: 0 }, marks[number]));
-  redraw();
+  clamp();
 }
 
 async function show(every, marks = []) {   // replaces the charts; the view does not move
