@@ -184,13 +184,17 @@ def test_a_schedule_may_be_named_like_a_place_in_the_page(name):
     assert len(columns["start"]) == 64
 
 
-@pytest.mark.parametrize(("timeline", "most"), [(run(), 60_000), (large(), 100_000)])
-def test_charts_of_every_size_are_one_small_page_without_library_or_network(timeline, most):
-    page = page_of(timeline)
+def four():
+    return [run(name, devices=8, microbatches=32) for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
+
+
+@pytest.mark.parametrize(("timelines", "most"), [([run()], 60_000), (four(), 60_000), ([large()], 100_000)])
+def test_charts_of_every_size_are_one_small_page_without_library_or_network(timelines, most):
+    page = page_of(*timelines)
     assert len(page) < most
     assert "Plotly" not in page
     assert not re.search(r"""(src|href)=|https?:|@import|fetch\(|XMLHttpRequest|WebSocket""", page)
-    assert len(unpacked(page)[1]["start"]) == len(timeline.start)
+    assert len(unpacked(page)[1]["start"]) == len(timelines[0].start)
 
 
 def test_the_page_knows_the_marks_of_its_boxes():

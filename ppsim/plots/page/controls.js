@@ -144,9 +144,10 @@ function find(step) {
 }
 
 function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room
-  parts.selection.textContent = parts.selection.title = text || lines.join(" · ");
+  const put = (words) => { parts.selection.textContent = phone() ? words.replace(/(\d) (?=[mµn]?s\b)/g, "$1\u00a0") : words; };   // a number keeps its unit
+  put(parts.selection.title = text || lines.join(" · "));
   const own = parts.selection, cut = phone() ? (kept) => kept.slice(0, -1) : (kept) => kept.toSpliced(1, 1);
-  for (let kept = [...lines]; kept.length > 2 && (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight);) own.textContent = (kept = cut(kept)).join(" · ");
+  for (let kept = [...lines]; kept.length > 2 && (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight);) put((kept = cut(kept)).join(" · "));
 }
 
 function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
