@@ -485,10 +485,12 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     if not entries:
         return
     widths = [text_width(label, 2 * SMALL) + 40 for _, label in entries]
-    room, columns = figure.get_figwidth() * PIXELS - 28, len(entries)
-    while columns > 1 and sum(max(widths[column::columns]) for column in range(columns)) > room:
-        columns -= 1
-    figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * -(-len(entries) // columns))
+    room, count = figure.get_figwidth() * PIXELS - 28, len(entries)
+    fitting = [columns for columns in range(1, count + 1)
+               if columns == 1 or sum(max(widths[column::columns]) for column in range(columns)) <= room]  # fmt: skip
+    rows = -(-count // fitting[-1])
+    columns = next(columns for columns in fitting if -(-count // columns) == rows)  # rows of about the same number
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * rows)
     style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
     style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / SMALL - 0.5}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
