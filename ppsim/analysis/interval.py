@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 
@@ -48,13 +49,14 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | CalibratedSpread 
 @cached_on
 def constant_slopes(timeline: TimelineColumns) -> np.ndarray:
     """Return d log(step) / d log(constant) of each of `CONSTANTS`, along the critical path of a derived run."""
+    costs = cast("DerivedCosts", timeline.costs)
     graph, chain = critical_nodes(timeline)
     whole, slopes = float(np.nansum(graph.seconds[chain])), []
     for name, constant in CONSTANTS.items():
         if constant.of_memory:
             slopes.append(0.0)
             continue
-        table = scaled(timeline.costs, {name: math.exp(SMALL_CHANGE)}).table(timeline.schedule)
+        table = scaled(costs, {name: math.exp(SMALL_CHANGE)}).table(timeline.schedule)
         changed = whole
         if structure(table) == structure(timeline.table):
             changed = float(np.nansum(node_seconds(timeline, repriced(timeline.plan, table))[chain]))
