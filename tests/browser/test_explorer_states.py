@@ -240,7 +240,7 @@ def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
 def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
     start(page, explorer, {**UNIT, "latency": 0.1}, [{"schedule": "zb-v"}])
     settled(page)
-    page.run("faster = { key: JSON.stringify(state.common), found: [] }; searchFor(0, [20])")
+    page.run("faster = { key: keyOf(state.common), found: [] }; searchFor(0, [20])")
     assert "searching, " in page.until("return document.querySelector('.better')?.textContent.includes('searching')"
                                        " && document.querySelector('.better').textContent")  # fmt: skip
     line = page.until(
@@ -251,6 +251,7 @@ def test_a_search_runs_stops_and_offers_what_it_found(page, explorer):
     assert settled(page)[1] == pytest.approx(26.4)
     lines = "return document.querySelector('.better').textContent"
     assert page.run(lines) == "zb-v searched (below): −1.5 %, same memory"
+    state_of(page)  # a change is a step to go back to as soon as the address has it
     page.click("#undo")  # which takes back the schedule, not what was found
     page.until(f"{lines}.includes('a search found 26.4 s (−1.5 %), same memoryAdd')")
 
