@@ -19,7 +19,7 @@ from ppsim.plots.palette import LIGHT
 SIZE = 7.0  # points of texts
 TICKS = (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2)  # of predicted / measured
 ENDS = 0.96 * TICKS[0], TICKS[-1] / 0.96  # of the dots; those beyond are counted in words
-AXIS = 0.7 * ENDS[0], ENDS[1] / 0.76  # with space for these words
+AXIS = 0.67 * ENDS[0], ENDS[1] / 0.74  # with space for these words
 IN_VIEW, OUT_OF_VIEW = COLOURS[LIGHT.name][1], COLOURS[LIGHT.name][5]
 MEDIAN: Any = {"marker": "|", "color": LIGHT.text, "linewidths": 1.6, "zorder": 4}
 Point = tuple[float, float]
@@ -74,7 +74,7 @@ def _add_dots(axes: Axes, ratios: Sequence[float], y: float, colour: str) -> Non
         axes.scatter(float(np.median(ratios)), y, s=55, **MEDIAN)
     if ratios:
         words: Any = {"color": colour, "va": "center", "ha": "right", "fontsize": font_points(SIZE - 1)}
-        axes.text(1.09, y, counted(len(ratios), "step"), transform=axes.get_yaxis_transform(), **words)
+        axes.text(1.1, y, counted(len(ratios), "step"), transform=axes.get_yaxis_transform(), **words)
     style: Any = {"color": colour, "va": "center", "fontsize": font_points(SIZE - 1)}
     if beyond := [ratio for ratio in ratios if ratio < ENDS[0]]:
         axes.text(0.98 * ENDS[0], y, f"← {len(beyond)} more, to {beyond[0]:.2g}", ha="right", **style)

@@ -240,7 +240,7 @@ def time_axis(ax: Axes, last: float, max_ticks: int) -> None:
 def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
     """Give axes a theme's colours, texts of `size` points and thin lines: a light grid, no spines at top and right."""
     ax.set_facecolor("none")
-    ax.grid(color=theme.grid, linewidth=0.6)
+    ax.grid(color=theme.grid, linewidth=0.6, clip_on=False)
     ax.set_axisbelow(True)
     ax.tick_params(length=2, width=0.5, color=theme.edge, labelcolor=theme.quiet, labelsize=font_points(size))
     ax.spines[["top", "right"]].set_visible(False)

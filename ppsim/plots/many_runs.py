@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import count, pairwise, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import matplotlib
 import numpy as np
@@ -55,13 +55,16 @@ _AXES = {  # units of swept numbers that have one
     "memory limit": "activations", "achieved": "fraction of the peak",
 }  # fmt: skip
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
-_COINCIDE = 0.015  # of an axis: of points as close as this, the lower mark is wider
 _TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is in the legend only, so that it does not stretch the axis
 _RATIO, _MAX_TICKS = 4.0, 10  # minimum ratio of the ends of a logarithmic axis; ticks of an axis
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
-_MARKERS, _DASHES = "osD^v<>dPX*", ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+_MARKERS: dict[Any, float] = {  # with the part of a square that each fills; the last is a star of four points
+    "o": 0.8, "s": 1.0, "D": 1.0, "^": 0.5, "v": 0.5, "<": 0.5, ">": 0.5, "d": 0.6, "P": 0.6, "X": 0.6, "*": 0.3,
+    (4, 1): 0.3,
+}  # fmt: skip
+_DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
@@ -143,7 +146,7 @@ def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     places |= {next(free): name for name in names if name not in places.values()}
     return {
         name: {
-            "color": colours[place % len(colours)], "marker": _MARKERS[place % len(_MARKERS)],
+            "color": colours[place % len(colours)], "marker": [*_MARKERS][place % len(_MARKERS)],
             "linestyle": _DASHES[place // len(colours) % len(_DASHES)],
         }
         for place, name in places.items()
@@ -257,7 +260,8 @@ def draw_front(
         is_whole = all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
         front = _clear_front([run[:2] for run in runs], fitting)
-        axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
+        beside = f" · labels: {word}" if grouped and word else ""
+        axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol}){beside}"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
         axes.margins(margin if grouped else 0.08, margin)
@@ -277,7 +281,7 @@ def draw_front(
         if grouped and word:  # a line joins the others of a group
             last = {group: at for at, group in enumerate(shown)}
             others = sorted({*map(shown.index, last), *last.values()} - {*front}) * (len(last) <= _MAX_COLOURED)
-        labels = [_label(run, grouped, word, at in front, at in front[-1:]) for at, run in enumerate(runs)]
+        labels = [_label(run, grouped, word, at in front) for at, run in enumerate(runs)]
         _add_legend(axes, colours)
         _name_points(axes, points, labels, front, others, inks, grouped and not word)
     return figure
@@ -291,9 +295,9 @@ def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str) 
         yield f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}"
 
 
-def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool, is_last: bool) -> str:
-    """Return the name of a point: its group if it is `on_front`, and what differs; the last names the varied key."""
-    own = f"{run.value}" + f" {word}" * is_last if grouped and word else run.name
+def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool) -> str:
+    """Return the name of a point: its group if it is `on_front`, and what differs; the axis names a varied key."""
+    own = str(run.value) if grouped and word else run.name
     return ", ".join(filter(None, [run.group if on_front or not (grouped and own) else "", own]))
 
 
@@ -347,7 +351,8 @@ def _draw_points(
     """Draw points, filled if they fit; return the colour of each, that of its group if there are several.
 
     If they are `grouped`, each group has an entry in the legend, and if `joined` also a line through its points. If
-    there are many groups, those that are not on the front are pale. A mark under those of other groups is larger.
+    there are many groups, those that are not on the front are pale. Wide marks are below narrow ones, so that each of
+    several equal points is seen.
     """
     kinds = [*dict.fromkeys(groups)]
     if not grouped:  # names say what they are
@@ -356,15 +361,12 @@ def _draw_points(
     for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
     size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
-    near, places = _COINCIDE * (np.ptp(points, axis=0) + 1e-12), np.array(points)
-    rows = {kind: np.flatnonzero([group == kind for group in groups]) for kind in kinds}
-    for rank, (kind, style) in enumerate(styles.items()):
-        mine, ink, marker = rows[kind].tolist(), style["color"], style["marker"]
+    places = np.array(points)
+    for kind, style in styles.items():
+        mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
+        size["zorder"] = 5 - 0.1 * _MARKERS[marker]
         faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], places[mine]
-        above = np.array([at for later in [*styles][rank + 1 :] for at in rows[later]], int)
-        under = np.any(np.all(np.abs(xy[:, None] - places[above]) < near, axis=2), axis=1)
-        wide: Any = {**size, "s": (3.6 + 1.2 * under) ** 2, "edgecolors": ink, "facecolors": faces}
-        axes.scatter(*xy.T, marker=marker, **wide)
+        axes.scatter(*xy.T, marker=marker, edgecolors=ink, facecolors=faces, **size)
         if tight := [number for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
             axes.scatter(*places[tight].T, color=ink, **half)
@@ -491,7 +493,8 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     rows = -(-count // fitting[-1])
     columns = next(columns for columns in fitting if -(-count // columns) == rows)  # rows of about the same number
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * rows)
+    inset = 72 * cast(Any, figure.get_layout_engine()).get()["w_pad"] / SMALL - 0.5  # begins where the title does
     style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
-    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": 7 / SMALL - 0.5}
+    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": inset}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
     figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)

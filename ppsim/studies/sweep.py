@@ -112,13 +112,11 @@ class Sweep:
                 fits[name, number] = "fits" if peak is None else fit_within(peak, limit)
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
-        title_of = _IN_CHARTS.get(measure, kind.title)
+        title_of, unit = _IN_CHARTS.get(measure, kind.title), kind.short_unit or kind.unit
         if (measure, over) == ("iteration_time", "schedule.microbatches"):  # more work takes longer
             title_of += " per microbatch"
             lines = {name: [(m, seconds / m) for m, seconds in pairs] for name, pairs in lines.items()}
-        return draw_lines(
-            lines, over, title_of, kind.unit, width, theme=theme, what=self.name, heading=title, fits=fits
-        )
+        return draw_lines(lines, over, title_of, unit, width, theme=theme, what=self.name, heading=title, fits=fits)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(
