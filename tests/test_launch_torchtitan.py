@@ -356,6 +356,7 @@ def test_a_users_command_becomes_a_config(text, layout, schedule):
 
 WRONG = {
     "no options": ("echo hello", "holds no options"),
+    "Python": ("def mine() -> Trainer.Config:\n    return llama3_8b()\n", "config in Python, which is not run here"),
     "an unknown model": (JOB.replace('"llama3"', '"llama9"'), "'llama9'"),
     "an unknown flavor": (JOB.replace('"70B"', '"71B"'), "'71B'"),
     "no model": ("[training]\nseq_len = 4096\n", "model.name"),

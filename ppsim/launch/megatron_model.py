@@ -103,8 +103,6 @@ def with_single_sublayers(config: Config, costs: DerivedCosts, schedule: Schedul
         raise ConfigError(f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}")
     if model.prediction_layers and not modules:
         modules = [model.prediction_letters] * model.prediction_layers
-    if any(layer.name == "prediction" for stage in stages[:-1] for layer in stage):
-        raise ConfigError("layout.partition: Megatron-LM puts a hybrid's prediction modules on the last stage")
     rest = iter(model.block_letters)
     cut = ["".join(next(rest) for layer in stage if layer.name == "block") for stage in stages]
     pattern = "/".join(["|".join(cut), *("".join(split_blocks(one)) for one in modules)])

@@ -183,7 +183,11 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
 
 
 def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
-    """Yield what its layout parser rejects of prediction modules and their losses."""
+    """Yield what its layout parser, or its pattern of a hybrid, rejects of prediction modules and their losses."""
+    if costs.model.pattern:
+        if any("prediction" in stage for stage in costs.stages(schedule.num_stages)[:-1]):
+            yield "layout.partition: it puts a hybrid's prediction modules on the last stage; write m there"
+        return
     stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
     if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
         yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
@@ -461,4 +465,5 @@ def _read_vocabulary(flags: Flags, model: dict[str, Any], tensor: int, reading: 
         size = megatron.VOCABULARIES.get(str(tokenizer), megatron.LARGE_VOCABULARY)
         reason = f"the tokenizer {tokenizer} is not read" if tokenizer else "no tokenizer is named"
         reading.assumed.append(f"vocabulary {size}: {reason} (add --vocab-size)")
-    model["vocabulary"] = padded(size, flags.number("make-vocab-size-divisible-by", 128) * tensor)
+    multiple = flags.number("make-vocab-size-divisible-by", 128, 1)
+    model["vocabulary"] = padded(size, multiple * tensor) if multiple > 1 else size  # with 1, ppsim prices no padding

@@ -148,8 +148,6 @@ def differences(config: Config, schedule: Schedule, back: Config, lists: Schedul
             one, other = effective(ours, item.name), effective(theirs, item.name)
             if one == other or item.name in ("partition", "first_stage_layers", "last_stage_layers"):
                 continue
-            if item.name == "vocabulary" and other == padded(one, costs.layout.tensor):
-                continue
             changed = replace(costs, **{section: replace(ours, **{item.name: other})})
             if changed.table(schedule) != table:
                 found.append(f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}")

@@ -27,11 +27,17 @@ POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.
 
 
 def from_job(text: str, gpus: int | None = None) -> Reading:
-    """Return the content of a job's TOML, launch script or flags; ConfigError for values that cannot be read."""
+    """Return the content of a job's TOML, launch script or flags; ConfigError for others, such as configs in Python."""
     notes = notes_in(text) or ENDING
     if (table := _table(text)) is not None:
         return read_options(
             Flags({_renamed(name): values for name, values in _flat(table)}, sign=""), notes, gpus, "0.2.2"
+        )
+    if re.search(r"^def \w+\(.*Config:$", text, re.MULTILINE):
+        raise ConfigError(
+            "is a config in Python, which is not run here; give the command that starts it, such as --module llama3 "
+            "--config llama3_8b, with the file's other values as flags; python -m torchtitan.config.manager --module "
+            "llama3 --config llama3_8b prints all values"
         )
     launch = read_script(text)
     words, launcher = _command(launch.commands)
