@@ -14,7 +14,6 @@ import numpy as np
 
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
-from ppsim.costs.derive import DerivedCosts
 from ppsim.studies.expansion import Expansion, devices_of, is_expansion
 from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
@@ -162,7 +161,7 @@ class BestFirstSearch:
                 self._push(step, _Item({**layout.changes, **changes}, memory, layout.stragglers))
 
     def _simulate(self, points: list[_Item]) -> None:
-        for one in self._measured([self._own_keys(point.changes) for point in points]):
+        for one in self._measured([point.changes for point in points]):
             if one.measures is None:
                 self.counts["refused"] += 1
                 self._note_left_out(one)
@@ -293,9 +292,3 @@ class BestFirstSearch:
             others = (one for one in self.fitting if one.changes not in (old.changes, new.changes))
             self.fitting = [*others, new]
             self.replaced += worse
-
-    def _own_keys(self, changes: Changes) -> Changes:
-        """Return the changes that the config allows: without a model, those of the schedule only."""
-        if isinstance(self.space.config.costs, DerivedCosts):
-            return changes
-        return {key: value for key, value in changes.items() if key.startswith("schedule.")}

@@ -116,7 +116,10 @@ class Space:
         microbatches, over = divmod(self.batch, max(copies, 1) * size(Key.MICROBATCH_SIZE))
         if left or over or not copies or not microbatches:
             return None
-        point |= {Key.DATA: copies, Key.MICROBATCHES: microbatches}
+        costs, point[Key.MICROBATCHES] = self.config.costs, microbatches
+        if not isinstance(costs, DerivedCosts):  # given costs belong to one layout
+            return point
+        point[Key.DATA] = copies
         if any(point[key] != value for key, value in self.fixed.items()):
             return None
         if Key.SHARDING in point:
@@ -124,12 +127,8 @@ class Space:
             if sharding is None:
                 return None
             point |= sharding
-        if (
-            point.get("layout.sharded")
-            and isinstance(self.config.costs, DerivedCosts)
-            and self.config.costs.layout.sharded_by is None
-        ):
-            point["layout.sharded_by"] = gathers_by(self.config.costs.layout.framework, size(Key.DEVICES))
+        if point.get("layout.sharded") and costs.layout.sharded_by is None:
+            point["layout.sharded_by"] = gathers_by(costs.layout.framework, size(Key.DEVICES))
         if Key.TENSOR in point and value_at(self.config.data, Key.SEQUENCE) is None:
             point[Key.SEQUENCE] = size(Key.TENSOR) > 1 and not lacks(self.config.data, Key.SEQUENCE, True)
         return point if self._differs(point, size) else None
