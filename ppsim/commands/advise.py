@@ -26,7 +26,7 @@ from ppsim.launch import flags_by_framework, own_framework
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import peak_of
-from ppsim.studies.reasons import limiting_factors, short_reasons
+from ppsim.studies.reasons import limiting_factors
 
 MAX_CHANGES = 8  # of the page
 
@@ -64,7 +64,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         if others:
             lines.append(f"{OTHER} {own_framework(found.config)} does not run it")
         lines += _launch_fault(found.config)
-    lines += ["", *paragraph("; ".join(short_reasons(found.run)), "why  ")]
+    lines += ["", *paragraph("; ".join(limiting_factors(found.run)), "why  ")]
     for one in hardware[:2]:
         lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
     if not hardware and any(one.kind == "hardware" for one in found.advice):
@@ -91,12 +91,12 @@ def _answer(found: AdviceList) -> list[str]:
         return [f"no single change{whose} is certain to help: {before}"]
     best = better[0]
     step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
-    peak = peak_text(best.peak, found.config, found.headroom, found.fits is not False)
+    peak = peak_text(best.memory, found.config, found.headroom, found.fits is not False)
     if found.fits is False:
         now = peak_text(peak_of(run), found.config, found.headroom, True)
         said = [f"does not fit: {now}", f"{best.words} fits: {step}, {peak}"]
     else:
-        memory = f"memory as before, {peak}" if best.peak == peak_of(run) else f"memory {now} -> {peak}"
+        memory = f"memory as before, {peak}" if best.memory == peak_of(run) else f"memory {now} -> {peak}"
         said = [f"{best.words}: {step}", f"  {memory}"]
     return [*said, *change_lines(best, found.config)]
 

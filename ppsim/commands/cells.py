@@ -9,11 +9,12 @@ from textwrap import wrap
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
+from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config
 from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
-from ppsim.launch import flags_by_framework, own_flags, own_framework
+from ppsim.launch import FRAMEWORKS, flags_in, own_framework
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate
@@ -31,10 +32,11 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
     encoder, with which fewer schedules run.
     """
     model = config.model
-    running = frameworks_running(schedule, model is not None and model.experts > 0)
     if changes is not None and model is not None and not config.has_encoder:
-        found = flags_by_framework(config.changed(changes))
-        running = [runner for name, runner in SCHEDULES_OF_LAUNCH.items() if isinstance(found[name], list)]
+        changed = config.changed(changes)
+        running = [SCHEDULES_OF_LAUNCH[name] for name in FRAMEWORKS if isinstance(flags_in(name, changed), list)]
+    else:
+        running = frameworks_running(schedule, model is not None and model.experts > 0)
     if config.has_encoder and encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) != "first":
         running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
@@ -119,11 +121,10 @@ def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str
 
 def _framework_words(one: Candidate, config: Config) -> list[str]:
     """Return the flags that a change sets and drops; empty if the config names no framework that has launch files."""
-    name, before = own_framework(config), own_flags(config)
-    if not before:
+    name = own_framework(config)
+    if name is None or isinstance(before := flags_in(name, config), PpsimError):
         return []
-    after = own_flags(config.changed(one.changes))
-    if not after:
+    if isinstance(after := flags_in(name, config.changed(one.changes)), PpsimError):
         return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
     left = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
@@ -148,6 +149,6 @@ def candidate_table(
         schedule = one.changes.get("schedule.name", config.schedule.get("name"))
         runs = runs_in(schedule, config, one.changes) if schedule else "-"
         steps = step_text(one.step), versus(one.step, one.step - one.step_difference)
-        peak = peak_text(one.peak, config, headroom)
+        peak = peak_text(one.memory, config, headroom)
         rows.append([one.words, *steps, peak, one.removes or "-", runs + f" {OTHER}" * (one in others)])
     return aligned(rows, left=1)

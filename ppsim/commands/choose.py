@@ -37,7 +37,7 @@ from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.free_keys import Key, sharding_of
 from ppsim.studies.points import SAME, Candidate
-from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause, short_reasons
+from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause
 from ppsim.studies.towers import ENCODER_SIZES, EncoderKey, encoder_size
 
 UNITS = {
@@ -268,7 +268,7 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
 
 def _reasons(found: Choice, shown: list[Candidate]) -> Iterator[str]:
     best = found.best
-    yield from short_reasons(best.run)
+    yield from limiting_factors(best.run)
     other = next((one for one in shown[1:] if "=" not in one.place), None)
     if other is not None:
         run = found.space.config.changed(other.changes).simulate()

@@ -65,25 +65,18 @@ def own_framework(config: Config) -> str | None:
     return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
 
 
-def own_flags(config: Config) -> list[str]:
-    """Return the flags of the framework that a config names; empty if it names none, or if that cannot launch it."""
-    name = own_framework(config)
+def flags_in(name: str, config: Config) -> list[str] | PpsimError:
+    """Return the flags of a framework, or why it has no launch file of a config."""
     try:
-        return FRAMEWORKS[name].flags(config) if name else []
-    except PpsimError:
-        return []
+        return FRAMEWORKS[name].flags(config)
+    except PpsimError as error:
+        return error
 
 
 def flags_by_framework(config: Config) -> dict[str, list[str] | PpsimError]:
-    """Return the flags of each framework, or why it has no launch file of a config; the config's own is first."""
+    """Return `flags_in` each framework; the config's own is first."""
     own = own_framework(config)
-    found: dict[str, list[str] | PpsimError] = {}
-    for name in sorted(FRAMEWORKS, key=lambda name: name != own):
-        try:
-            found[name] = FRAMEWORKS[name].flags(config)
-        except PpsimError as error:
-            found[name] = error
-    return found
+    return {name: flags_in(name, config) for name in sorted(FRAMEWORKS, key=lambda name: name != own)}
 
 
 @checked_call()

@@ -20,7 +20,7 @@ from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
 from ppsim.frameworks import SCHEDULES_OF_LAUNCH, searched_layouts
-from ppsim.launch import launch_faults, own_flags, own_framework
+from ppsim.launch import flags_in, launch_faults, own_framework
 from ppsim.run.timelines import Timeline
 from ppsim.studies.alternatives import HARDWARE, OPTIONS, Change, single_changes
 from ppsim.studies.free_keys import faults_by_runner, schedules_run_by
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 ADVISED = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
 ROW = (
-    "what", "changes", "idea", "kind", "step", "step_difference", "tokens_per_second", "peak", "peak_difference",
-    "fits", "removes", "layout_string",
+    "what", "changes", "idea", "kind", "step", "step_difference", "tokens_per_second", "peak_difference", "fits",
+    "removes", "layout_string",
 )  # fmt: skip
 MAX_FITTING = 4  # changes that `what_fits` returns
 
@@ -81,14 +81,17 @@ class AdviceList:
     def needs_other(self, one: Candidate) -> bool:
         """Return True if the framework that the config names does not run the changed config."""
         name = one.changes.get("schedule.name", self.config.schedule.get("name"))
-        runner = SCHEDULES_OF_LAUNCH.get(own_framework(self.config) or "")
-        if runner and name and name not in schedules_run_by(runner, self.config.model):
+        own = own_framework(self.config)
+        if own is None:
+            return False
+        if name and name not in schedules_run_by(SCHEDULES_OF_LAUNCH[own], self.config.model):
             return True
-        return self._has_launch_file and not own_flags(self.config.changed(one.changes))
+        return self._is_launched and isinstance(flags_in(own, self.config.changed(one.changes)), PpsimError)
 
     @cached_property
-    def _has_launch_file(self) -> bool:
-        return bool(own_flags(self.config))
+    def _is_launched(self) -> bool:
+        own = own_framework(self.config)
+        return own is not None and isinstance(flags_in(own, self.config), list)
 
     def error_of(self, kind: str) -> float:
         """Return the ratio of two steps above which the model can tell which is shorter; 1 for given costs."""
@@ -98,7 +101,10 @@ class AdviceList:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per change."""
-        return [{name: getattr(one, name) for name in ROW} | {"changes": dict(one.changes)} for one in self.advice]
+        return [
+            {name: getattr(one, name) for name in ROW} | {"changes": dict(one.changes), "peak": one.memory}
+            for one in self.advice
+        ]
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table."""
@@ -122,7 +128,7 @@ class AdviceList:
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
         rows = [("none", now, "base", peak_of(self.run), None)]
-        rows += [(one.words, one.step, one.step / now - 1, one.peak, one.removes) for one in self.better]
+        rows += [(one.words, one.step, one.step / now - 1, one.memory, one.removes) for one in self.better]
         peak = "activations" if self.run.peak_memory is None else "bytes"
         named = [dict(zip(heads, row, strict=True)) for row in rows]
         return page_table(named, {"step": "seconds", "vs now": "change", "peak": peak})
@@ -187,7 +193,7 @@ def advise(
         results = map(work, changes) if isinstance(runner, InProcess) else runner.map(work, changes)
         tried = [*track(results, len(changes), "advising")]
     found = [one for one in tried if one.refused is None]
-    found.sort(key=lambda one: (one.kind == HARDWARE, one.fits is False, one.step, one.peak, one.what))
+    found.sort(key=lambda one: (one.kind == HARDWARE, one.fits is False, one.step, one.memory, one.what))
     refused = {one.what: one.refused for one in tried if one.refused is not None}
     return AdviceList(config, run, now.fits, found, refused, headroom)
 

@@ -103,8 +103,6 @@ class Candidate:
         """Peak bytes of the fullest device; live activations if bytes are not known."""
         return _peak(self.numbers)
 
-    peak = memory
-
     @property
     def peak_difference(self) -> float:
         """Bytes, or activations, by which the changes raise the peak."""

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ppsim.analysis.ledger import CAUSES
-from ppsim.base.units import percent_text, seconds_text, value_text
+from ppsim.base.units import percent_text, value_text
 from ppsim.plots.summary import busiest_device
 from ppsim.run.timelines import Timeline
 
 
 def limiting_factors(run: Timeline) -> Iterator[str]:
-    """Yield the largest cause of idle time, the gap to the lower bound, and the busiest device, in sentences."""
-    bound, shares = run.lower_bound(), idle_shares(run)
-    cause, share = next(iter(shares.items()))
-    if share > 0:
-        yield (
-            f"devices are idle {percent_text(sum(shares.values()))} of the step; the largest "
-            f"cause is {cause} ({percent_text(share)}): {CAUSES[cause]}"
-        )
-    yield f"the step is {percent_text(bound.gap)} above its lower bound ({bound.which}, {seconds_text(bound.seconds)})"
-    if heaviest := busiest_device(run):
-        yield heaviest
-
-
-def short_reasons(run: Timeline) -> Iterator[str]:
     """Yield the idle time with its two largest causes, the gap to the lower bound and the busiest device, briefly."""
     shares = idle_shares(run)
     causes = [f"{cause} {percent_text(share)}" for cause, share in [*shares.items()][:2] if share > 0]
