@@ -32,14 +32,14 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that tests without the fixture do not start slower.
-        from ppsim.studies.gate import Limits, Tolerance, check_configs, findings_text
+        from ppsim.studies.gate import Tolerance, check_configs, findings_text, parse_limits
 
         __tracebackhide__ = True
         root = pytestconfig.rootpath
         findings = check_configs(
             [root / config for config in configs],
             baseline=None if baseline is None else root / baseline,
-            limits=Limits.parse(max_bubble, max_memory, max_step_time),
+            limits=parse_limits(max_bubble, max_memory, max_step_time),
             tolerance=Tolerance.parse(tolerance_abs, tolerance_rel, force=force),
             overrides=overrides,
         )

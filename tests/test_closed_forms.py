@@ -17,7 +17,7 @@ SIZES = list(product((1, 2, 3, 4, 6), (1, 2, 3, 4, 6, 8, 11, 12, 16), (None, 1, 
 SIZES_OF_SEARCHES = list(product((2, 3, 4), (2, 8), (None,)))
 OPTIONS = {  # values that are tried one at a time
     "backward_order": ["lifo"], "grouping": ["torch", "spread"], "group_size": [1, 2, 3, 5, 8], "order": ["b_f"],
-    "slices": [1, 3, 4, 8], "variant": [2, "interlaced"], "iterations": [4, 5], "waves": [1, 2, 3], "chunks": [2],
+    "slices": [1, 3, 4, 8], "variant": [2, "interlaced"], "iterations": [4, 5], "chunks": [2],
     "mode": ["in-advance"], "memory_limit": [2.0, 3.5], "objective": ["span"],
 }  # fmt: skip
 SECONDS = [  # of F, I and W

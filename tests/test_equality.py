@@ -13,7 +13,6 @@ from ppsim.base.immutable import equal
 from ppsim.config import as_config
 from ppsim.costs import Profile
 from ppsim.studies import (
-    Limits,
     Tolerance,
     break_even,
     calibrate,
@@ -134,7 +133,7 @@ RESULTS = {
     "losses": lambda **costs: slow_device_losses(config(**costs), {1: 1.5}, ["1f1b", "gpipe"]),
     "optimum": lambda **costs: optimum(2, 2, ppsim.Costs(**costs)),
     "gate": lambda **costs: config_findings(
-        "a.yaml", gate_numbers(run(**costs)), None, Tolerance(), Limits(bubble=0.1)
+        "a.yaml", gate_numbers(run(**costs)), None, Tolerance(), {"bubble_fraction": 0.1}
     ),
     "trace": trace,
     "calibration": lambda **costs: calibrate([trace(**costs)]),

@@ -10,7 +10,7 @@ from command_line import LLAMA, UNIT_COSTS, ppsim
 import ppsim as library
 from ppsim import compare
 from ppsim.analysis import MEASURES, Measure, device_idle
-from ppsim.studies import Limits, Tolerance, changes, config_findings, gate_numbers
+from ppsim.studies import Tolerance, changes, config_findings, gate_numbers
 
 PLACES = ("summary", "devices", "json", "compare", "what-if", "batch")
 
@@ -44,7 +44,7 @@ def test_a_measure_added_to_the_registry_is_seen_everywhere(longest_wait):
     assert (moved["before"], moved["after"], moved["unit"]) == (9.0, 17.0, "seconds")
     assert library.simulate_many(before.schedule, [library.Costs()]).longest_wait.tolist() == [9.0]
     old = {name: value for name, (value, _) in gate_numbers(before).items()}
-    findings = config_findings("a", gate_numbers(after), {"a": old}, Tolerance(), Limits())
+    findings = config_findings("a", gate_numbers(after), {"a": old}, Tolerance(), {})
     assert {finding.measure: finding.verdict for finding in findings}["longest_wait"] == "regression"
     assert "| `longest_wait` | seconds | per device: idle seconds, once more |" in make_glossary.measures()
 
@@ -78,7 +78,7 @@ def test_a_measure_where_less_is_worse_closes_the_gate_when_it_falls(monkeypatch
 
     def verdict(now, before, tolerance=None):
         old = {name: value for name, (value, _) in before.items()}
-        findings = config_findings("a", now, {"a": old}, tolerance or Tolerance(), Limits())
+        findings = config_findings("a", now, {"a": old}, tolerance or Tolerance(), {})
         return {finding.measure: finding.verdict for finding in findings}[row.name]
 
     assert (verdict(less, numbers), verdict(numbers, less)) == ("regression", "improved")

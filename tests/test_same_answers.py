@@ -7,7 +7,7 @@ import pytest
 from command_line import ppsim as command
 
 import ppsim
-from ppsim.studies import Limits, check_configs
+from ppsim.studies import check_configs, parse_limits
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 # The last one leaves 5 % of the memory free: less than the headroom that every command keeps by default.
@@ -44,7 +44,7 @@ def answers(config, *settings):
     changed = asked("what-if", config, *sets, *(() if same in settings else ("--set", same)))
     yield "python", own | maxima, run.memory().fits() if maxima["peak_memory"] else None
     if maxima["peak_memory"]:
-        limits, overrides = Limits.parse(max_memory="1 PB"), dict(one.split("=", 1) for one in settings)
+        limits, overrides = parse_limits(max_memory="1 PB"), dict(one.split("=", 1) for one in settings)
         [limited] = check_configs([config], limits=limits, overrides=overrides)
         fits = asked("fits", config, *sets)
         yield "check", {"peak_memory": limited.after}, None

@@ -57,9 +57,9 @@ def check(
     """Check configs against a baseline and against limits; exit with status 1 if one got worse."""
     absolute = settings_of(tolerance_absolute, "--tolerance-abs")
     with _options_named():
-        limits = gate.Limits.parse(max_bubble, max_memory, max_step_time)
+        limits = gate.parse_limits(max_bubble, max_memory, max_step_time)
         tolerance = gate.Tolerance.parse(absolute, tolerance_relative, force=force)
-    if baseline is None and (update or not limits.of_measures()):
+    if baseline is None and (update or not limits):
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
         )
@@ -68,7 +68,7 @@ def check(
     overrides = settings_of(settings)
     if baseline and update:
         say(f"wrote {baseline}: {counted(gate.update_baseline(configs, baseline, overrides), 'config')}")
-        if not limits.of_measures():
+        if not limits:
             return
     old = None if update else baseline
     findings = gate.check_configs(configs, baseline=old, limits=limits, tolerance=tolerance, overrides=overrides)

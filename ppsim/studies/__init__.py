@@ -3,7 +3,6 @@
 from ppsim.studies.calibration import calibrate, predict
 from ppsim.studies.evaluation import evaluate
 from ppsim.studies.gate import (
-    Limits,
     Tolerance,
     check_configs,
     config_findings,
@@ -12,6 +11,7 @@ from ppsim.studies.gate import (
     gate_numbers,
     junit_report,
     markdown_report,
+    parse_limits,
     read_baseline,
     update_baseline,
     write_baseline,
@@ -24,9 +24,9 @@ from ppsim.studies.what_if import break_even, changes, failed_device_losses, kno
 from ppsim.studies.worker_pool import JobRunner, SlurmJobs, dask_executor
 
 __all__ = [
-    "RESULTS", "Candidate", "JobRunner", "Limits", "SlurmJobs", "Store", "Tolerance", "break_even", "calibrate",
+    "RESULTS", "Candidate", "JobRunner", "SlurmJobs", "Store", "Tolerance", "break_even", "calibrate",
     "calibrated_config", "changes", "check_configs", "config_findings", "dask_executor", "document", "evaluate",
     "failed_device_losses", "findings_text", "fit_constants", "gate_numbers", "junit_report", "known_change",
-    "markdown_report", "packed_steps", "predict", "read_baseline", "rerouted", "run_points", "slow_device_losses",
-    "store_key", "update_baseline", "write_baseline",
+    "markdown_report", "packed_steps", "parse_limits", "predict", "read_baseline", "rerouted", "run_points",
+    "slow_device_losses", "store_key", "update_baseline", "write_baseline",
 ]  # fmt: skip

@@ -105,34 +105,21 @@ class Tolerance:
         return value + allowed if MEASURES[measure].bigger_is_worse else value - allowed
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Largest values allowed for each config, whatever the baseline holds; None means no limit."""
+def parse_limits(max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> dict[str, float]:
+    """Return the largest value allowed by measure, from numbers or text with units, such as "15%", "80 GB", "2 s".
 
-    bubble: float | None = None
-    memory: float | None = None
-    step_time: float | None = None
-
-    @classmethod
-    def parse(cls, max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> Limits:
-        """Read numbers or text with units, such as "15%", "80 GB", "2 s"; ConfigError otherwise.
-
-        A bubble of 1 or more needs its "%", because 15 probably means 15 % but would allow any bubble.
-        """
-        given = (
-            ("max_bubble", max_bubble, "fraction"),
-            ("max_memory", max_memory, "bytes"),
-            ("max_step_time", max_step_time, "seconds"),
-        )
-        limits = cls(*(None if value is None else _amount(name, value, unit) for name, value, unit in given))
-        if limits.bubble is not None and limits.bubble > 1:
-            raise ConfigError(f"max_bubble: {shown(max_bubble)} would allow any bubble; use at most 100%, such as 15%")
-        return limits
-
-    def of_measures(self) -> list[tuple[str, float]]:
-        """Return (measure, largest value) of the limits that are set."""
-        pairs = (("bubble_fraction", self.bubble), ("peak_memory", self.memory), ("makespan", self.step_time))
-        return [(name, limit) for name, limit in pairs if limit is not None]
+    None is no limit. ConfigError for anything else: a bubble of 1 or more needs its "%", because 15 probably means 15 %
+    but would allow any bubble.
+    """
+    given = (
+        ("bubble_fraction", "max_bubble", max_bubble, "fraction"),
+        ("peak_memory", "max_memory", max_memory, "bytes"),
+        ("makespan", "max_step_time", max_step_time, "seconds"),
+    )
+    limits = {measure: _amount(name, value, unit) for measure, name, value, unit in given if value is not None}
+    if limits.get("bubble_fraction", 0.0) > 1:
+        raise ConfigError(f"max_bubble: {shown(max_bubble)} would allow any bubble; use at most 100%, such as 15%")
+    return limits
 
 
 def _tolerated(what: str, value: Any, unit: str, force: bool) -> float:
@@ -178,7 +165,7 @@ def check_configs(
     paths: Sequence[str | os.PathLike[str]],
     *,
     baseline: str | os.PathLike[str] | None = None,
-    limits: Limits | None = None,
+    limits: Mapping[str, float] | None = None,
     tolerance: Tolerance | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
@@ -190,7 +177,9 @@ def check_configs(
         Config files; a file that is named twice is checked once.
     baseline : file, optional
         Written by `update_baseline`.
-    limits, tolerance : Limits, Tolerance, optional
+    limits : mapping of measure -> largest value, optional
+        As `parse_limits` returns it; default: none.
+    tolerance : Tolerance, optional
         Default: none.
     overrides : mapping of dotted key -> value, optional
         Changes that apply to all configs.
@@ -202,8 +191,8 @@ def check_configs(
     PpsimError
         As in `Config.simulate`.
     """
-    step, limits, tolerance = MEASURES["iteration_time"], limits or Limits(), tolerance or Tolerance()
-    if baseline is None and not limits.of_measures():
+    step, limits, tolerance = MEASURES["iteration_time"], limits or {}, tolerance or Tolerance()
+    if baseline is None and not limits:
         raise ConfigError(
             "nothing to check against: give a baseline, or the largest bubble, memory or step time allowed"
         )
@@ -239,7 +228,7 @@ def unchecked(paths: Sequence[str | os.PathLike[str]], baseline: str | os.PathLi
 
 
 def config_findings(
-    config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Limits
+    config: str, numbers: Numbers, baseline: Baseline | None, tolerance: Tolerance, limits: Mapping[str, float]
 ) -> list[Finding]:
     """Return all findings of one config; without a baseline, those of the limits alone."""
     findings = []
@@ -248,7 +237,7 @@ def config_findings(
         findings.append(Finding(config, "makespan", unit, None, value, "new"))
     elif baseline is not None:
         findings += [_against(config, name, numbers, baseline[config], tolerance) for name in guarded()]
-    for measure, limit in limits.of_measures():
+    for measure, limit in limits.items():
         name = "iteration_time" if measure == "makespan" and "iteration_time" in numbers else measure
         value, unit = numbers[name]
         if value is None:

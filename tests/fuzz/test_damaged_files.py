@@ -14,7 +14,7 @@ import ppsim
 from ppsim import Model, Timeline
 from ppsim.costs import read_profile
 from ppsim.interop.kineto import read_any_trace
-from ppsim.studies import Limits, Tolerance, calibrate, check_configs, evaluate, read_baseline, update_baseline
+from ppsim.studies import Tolerance, calibrate, check_configs, evaluate, read_baseline, update_baseline
 from tests.fuzz.cases import as_yaml, case, damaged, damaged_bytes, damaged_tables, fuzz
 
 PROFILE = ROOT / "validation" / "data" / "cpu" / "sleep" / "profile.yaml"
@@ -124,5 +124,5 @@ def test_baselines(data, tmp_path_factory):
     path.write_bytes(data.draw(damaged(json.loads(whole), whole)))
     with case("baseline files"):
         old = read_baseline(path)
-        assert check_configs([UNIT_COSTS], baseline=path, limits=Limits(), tolerance=Tolerance())
+        assert check_configs([UNIT_COSTS], baseline=path, limits={}, tolerance=Tolerance())
         assert isinstance(old, dict)
