@@ -3,7 +3,6 @@
 A kernel, and each function that it calls, is a plain function marked by `kernel`; importing it does not load Numba.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -13,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.progress import say
+
 # Below these numbers of rows plain Python ends before Numba has loaded, or before it has compiled a kernel that the
 # disk cache lacks (docs/performance.md has the measurements).
 ROWS_WORTH_LOADING, ROWS_WORTH_COMPILING = 20_000, 500_000
 
-_MESSAGE = "ppsim: compiling the fast engine, once per machine (or per process if no cache folder can be written)\n"
+_MESSAGE = "ppsim: compiling the fast engine, once per machine (or per process if no cache folder can be written)"
 _options: dict[Callable, dict[str, Any]] = {}  # Numba's options per kernel
 _ready: dict[Callable, Callable] = {}  # kernels that are compiled in this process
 _rows_in_python: Counter[Callable] = Counter()  # per kernel, before it was worth compiling
@@ -133,14 +134,12 @@ def _prepare(function: Callable, arguments: tuple) -> Callable:
     if fast is function:  # NUMBA_DISABLE_JIT leaves plain functions
         return lambda *arguments: _call_plain(function, _widened, arguments)
     import numba
-    from numba.core import event
 
-    signature = tuple(numba.typeof(argument) for argument in arguments)
-    with event.install_listener("numba:compile", _announcement()):
-        if not _is_cached(fast):
-            with suppress(Exception):
-                fast.recompile()  # nothing is compiled yet, so this only empties the cache
-        fast.compile(signature)
+    if not _is_cached(fast):
+        _announce()
+        with suppress(Exception):
+            fast.recompile()  # nothing is compiled yet, so this only empties the cache
+    fast.compile(tuple(numba.typeof(argument) for argument in arguments))
     return fast
 
 
@@ -163,24 +162,10 @@ def is_first_compilation() -> bool:
 
 
 @cache
-def _announcement() -> Any:
-    """Return a listener that prints once per machine that a compilation has begun; loading is silent."""
-    from numba.core import event
-
-    class Announcement(event.Listener):
-        printed = False
-
-        def on_start(self, event: Any) -> None:
-            if not self.printed and is_first_compilation() and sys.stderr is not None:
-                with suppress(OSError, ValueError):  # stderr may be closed
-                    sys.stderr.write(_MESSAGE)
-                    sys.stderr.flush()
-            self.printed = True
-
-        def on_end(self, event: Any) -> None:
-            """Print nothing."""
-
-    return Announcement()
+def _announce() -> None:
+    """Print once per machine that a compilation begins; loading is silent."""
+    if is_first_compilation():
+        say(_MESSAGE)
 
 
 def _call_plain(function: Callable, changed: Callable[[np.ndarray], Any], arguments: tuple) -> Any:
