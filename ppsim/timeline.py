@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal, of_class
+from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.resolve import Plan
@@ -141,6 +142,11 @@ class TimelineColumns(Columns):
     def schedule(self) -> ScheduleColumns:
         """The schedule or program that ran."""
         return self.plan.schedule
+
+    @property
+    def derived(self) -> DerivedCosts | None:
+        """The costs if a model and a cluster gave them, else None."""
+        return self.costs if isinstance(self.costs, DerivedCosts) else None
 
     @property
     def transport(self) -> str:

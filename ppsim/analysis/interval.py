@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from ppsim.analysis.graph import node_seconds
 from ppsim.base.immutable import cached_on
 from ppsim.base.units import counted, seconds_text
 from ppsim.costs.calibrated import CONSTANTS, CalibratedSpread, scaled
-from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.profile import Profile
 from ppsim.costs.spread import Spread, StepSpread, beyond, order_error, scales
 from ppsim.plan.lengths import structure
@@ -40,20 +38,21 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | CalibratedSpread 
         return costs.spread(schedule)
     of = getattr(costs, "spread", None)
     found = None if of is None else of(schedule.devices)
-    if found is None or not isinstance(costs, DerivedCosts) or costs.calibration is None:
+    derived = timeline.derived
+    if found is None or derived is None or derived.calibration is None:
         return found
-    doublings = beyond(scales(costs, schedule.devices), costs.calibration.ranges)
-    return costs.calibration.spread(constant_slopes(timeline), doublings)
+    doublings = beyond(scales(derived, schedule.devices), derived.calibration.ranges)
+    return derived.calibration.spread(constant_slopes(timeline), doublings)
 
 
 @cached_on
 def constant_slopes(timeline: TimelineColumns) -> np.ndarray:
-    """Return d log(step) / d log(constant) of each of `CONSTANTS`, along the critical path of a derived run."""
-    costs = cast("DerivedCosts", timeline.costs)
+    """Return d log(step) / d log(constant) of each of `CONSTANTS`, along the critical path; 0 without derived costs."""
+    costs = timeline.derived
     graph, chain = critical_nodes(timeline)
     whole, slopes = float(np.nansum(graph.seconds[chain])), []
     for name, constant in CONSTANTS.items():
-        if constant.of_memory:
+        if constant.of_memory or costs is None:
             slopes.append(0.0)
             continue
         table = scaled(costs, {name: math.exp(SMALL_CHANGE)}).table(timeline.schedule)

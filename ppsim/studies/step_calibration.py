@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from os import PathLike
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -204,8 +204,8 @@ class Peaks:
 
     def __init__(self, run: Timeline):
         self.now = np.asarray(run.peak_memory)
-        costs = cast("DerivedCosts", run.costs)
-        tables = [scaled(costs, {name: 2.0}).table(run.schedule) for name in OF_MEMORY]
+        assert run.derived is not None  # noqa: S101 - `_config_of` accepts derived costs only
+        tables = [scaled(run.derived, {name: 2.0}).table(run.schedule) for name in OF_MEMORY]
         doubled = [Timeline(run.plan, table, run.costs, run.times, engine=run.engine) for table in tables]
         self.growth = np.array([np.asarray(other.peak_memory) - self.now for other in doubled])
 
