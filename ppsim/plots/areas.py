@@ -52,8 +52,10 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
-    def name(self, wide: Callable[[str], float], line: float, several: bool = True) -> tuple[str, float, float] | None:
-        """Return the words and the middle of their place in seconds and devices; None if they fit nowhere.
+    def name(
+        self, wide: Callable[[str], float], line: float, several: bool = True
+    ) -> tuple[str, float, float, float] | None:
+        """Return the words, and the left, right and middle row of their place; None if they fit nowhere.
 
         They have as few lines as fit, with blanks and space above and below them, or without; one if not `several`.
         `wide` returns the width of a text in seconds; lines are `line` devices apart.
@@ -65,7 +67,8 @@ class Area(NamedTuple):
             found = f"{plus.rstrip()}\n".join(lines)
             cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
             if place := _roomiest(self.runs, *cells):
-                return found, sum(place[2:]) / 2 * second, sum(place[:2]) / 2 * device
+                top, bottom, first, last = place
+                return found, first * second, last * second, (top + bottom) / 2 * device
         return None
 
     def colour(self, theme: Theme) -> str:

@@ -289,7 +289,7 @@ class ChartRows(Artist):
         named = set[tuple[str, float]]()
         for area in areas(self.boxes):
             if found := area.name(lambda line: (text_width(line, _NAME) + _HALO) / second, _LINE / tall, not gap):
-                (words, seconds, row), colour = found, area.colour(self.theme)
+                (words, first, last, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
                 row = float(np.floor(row)) if gap else row  # within a row
                 if gap and (words, row) in named:
@@ -298,10 +298,10 @@ class ChartRows(Artist):
                 band = place.band(np.array(row), self.boxes.band, gap)
                 middle = sum(band) / 2 if gap else place.top - row * place.row
                 y = middle - (below + 0.36 * _NAME) * pixel
-                text = self._text(float(place.x(seconds)), float(y), words, label_colour(colour), _NAME)
-                area = self._ax.bbox
-                top, bottom = band if gap else (area.y1, area.y0)
-                text.set_clip_box(Bbox.from_extents(area.x0, bottom, area.x1, top))  # its ground stays in its row
+                left, right = place.x(np.array([first, last]))
+                text = self._text(float(left + right) / 2, float(y), words, label_colour(colour), _NAME)
+                top, bottom = band if gap else (self._ax.bbox.y1, self._ax.bbox.y0)
+                text.set_clip_box(Bbox.from_extents(left, bottom, right, top))  # its ground stays in its area
                 ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
                 text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
                 yield text

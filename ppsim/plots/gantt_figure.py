@@ -205,9 +205,9 @@ def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:
 def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False) -> list[str]:
     """Return parts as lines of at most this width."""
     lines = list[str]()
-    for part in parts:
-        if lines and text_width(lines[-1] + between + part, _SUBTITLE, bold) <= room:
-            lines[-1] += between + part
+    for part in [*(one + between.rstrip() for one in parts[:-1]), *parts[-1:]]:
+        if lines and text_width(f"{lines[-1]} {part}", _SUBTITLE, bold) <= room:
+            lines[-1] += f" {part}"
         else:
             lines.append(part)
     return lines

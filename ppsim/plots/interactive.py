@@ -222,8 +222,8 @@ class _Drawing:
             if found := area.name(
                 lambda words: 7.5 * len(words) / _CHART_PIXELS * length, _LINE * devices / _MAX_HEIGHT
             ):
-                ink = {"color": label_colour(area.colour(self.theme))}
-                place = {"text": found[0].replace("\n", "<br>"), "x": found[1] * unit.factor, "y": found[2] - 0.5}
+                (words, first, last, row), ink = found, {"color": label_colour(area.colour(self.theme))}
+                place = {"text": words.replace("\n", "<br>"), "x": (first + last) / 2 * unit.factor, "y": row - 0.5}
                 self.figure.add_annotation(**place, showarrow=False, font=ink)
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
         parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])

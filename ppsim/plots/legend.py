@@ -18,7 +18,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
-from ppsim.plots.memory_strip import LIMIT, MemoryStrip
+from ppsim.plots.memory_strip import MemoryStrip
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import NARROWEST_FRAME
@@ -116,8 +116,6 @@ class Legend:
             if memory and devices:
                 own = f" ({devices[0]})" * (len(devices) == 1)
                 self._add(f"{memory.name} of the {which} device{own}", color=colour, linewidth=wide * POINTS)
-        if memory is not None and memory.limit is not None:
-            self._add("limit", color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         unmarked = any(boxes.locals > 1 and not is_mixed(boxes, second) for boxes in every if "stage" not in marked)
@@ -130,10 +128,18 @@ class Legend:
         self.entries.append(_Line(text, style))
 
     def _places(self, width: float) -> list[tuple[float, int]]:
-        """Return the left end and line of each entry."""
+        """Return the left end and line of each entry, in as few lines as fit; they are about equally long."""
+        wide = [_indent(entry) + text_width(entry.text, _SIZE) for entry in self.entries]
+        even = narrower = self._filled(wide, width)
+        while narrower and narrower[-1][1] == even[-1][1] and width > _SWATCH:
+            even, width = narrower, 0.97 * width
+            narrower = self._filled(wide, width)
+        return even
+
+    def _filled(self, widths: Sequence[float], width: float) -> list[tuple[float, int]]:
+        """Return the left end and line of each entry of these widths, in lines of at most `width`."""
         x, line, found = 0.0, 0, []
-        for entry in self.entries:
-            wide = _indent(entry) + text_width(entry.text, _SIZE)
+        for entry, wide in zip(self.entries, widths, strict=True):
             if x and (x + wide > width or entry is self.first_remark):
                 x, line = 0.0, line + 1
             found.append((x, line))

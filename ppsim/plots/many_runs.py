@@ -18,7 +18,8 @@ from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM, fit_in_words
-from ppsim.base.units import axis_unit, counted, percent_text
+from ppsim.base.rules import is_number
+from ppsim.base.units import axis_unit, counted, format_quantity, percent_text
 from ppsim.costs import Costs
 from ppsim.families.registry import families
 from ppsim.plots.figures import (
@@ -47,23 +48,17 @@ COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kin
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS, MAX_DIRECT, MAX_CORNERS = 12, 8, 5  # bars of a chart; lines named at their ends; named points of a front
-# With more schedules than this, those that are not on the front have no names, and their colour at this strength.
-_MAX_COLOURED, _PALE = 6, 0.85
-_SYMBOLS = {"seconds": "s", "bytes": "B", "bytes per second": "B/s"}
-_AXES = {  # units of swept numbers that have one
-    **{one.name.replace("_", " "): _SYMBOLS[one.metadata["unit"]] for one in fields(Costs) if one.metadata.get("unit")},
-    "memory limit": "activations", "achieved": "fraction of the peak",
-}  # fmt: skip
+_MAX_COLOURED, _PALE = 6, 0.85  # of more schedules, those off the front have no names, and colours of this strength
+_AXES = {"memory limit": "activations", "achieved": "fraction of the peak"}  # units of swept numbers that have one
+_UNITS = {one.name.replace("_", " "): one.metadata["unit"] for one in fields(Costs) if one.metadata.get("unit")}
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
 _TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is in the legend only, so that it does not stretch the axis
 _RATIO, _MAX_TICKS = 4.0, 10  # minimum ratio of the ends of a logarithmic axis; ticks of an axis
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
-_MARKERS: dict[Any, float] = {  # with the part of a square that each fills; the last is a star of four points
-    "o": 0.8, "s": 1.0, "D": 1.0, "^": 0.5, "v": 0.5, "<": 0.5, ">": 0.5, "d": 0.6, "P": 0.6, "X": 0.6, "*": 0.3,
-    (4, 1): 0.3,
-}  # fmt: skip
+# Markers, with the tenths of a square that each fills; the last is a star of four points.
+_MARKERS: Any = {"o": 8, "s": 10, "D": 10, "^": 5, "v": 5, "<": 5, ">": 5, "d": 6, "P": 6, "X": 6, "*": 3, (4, 1): 3}
 _DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
 _LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
 _OFFSETS = [  # points between a point and its name, and the side of the name
@@ -104,7 +99,7 @@ def draw_lines(
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
             ends.append((numbers[-1], scaled[-1], name, style["color"]))
-        is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}))
+        is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}), word)
         drawn = [value * factor for pairs in lines.values() for _, value in pairs]
         if unit != "fraction" and _spread(axes, "y", drawn):
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
@@ -170,16 +165,23 @@ def _distinct(
     return found
 
 
-def _number_axis(axes: Axes, numbers: Sequence[float]) -> bool:
+def _swept_text(word: str, value: Any) -> str:
+    """Return a swept value of this name; a number of a cost has its unit, such as 10 ns."""
+    is_cost = word in _UNITS and is_number(value)
+    return format_quantity(value, _UNITS[word]) if is_cost else number_text(value) if is_number(value) else str(value)
+
+
+def _number_axis(axes: Axes, numbers: Sequence[float], word: str) -> bool:
     """Give ticks to few numbers, round ones to many; return whether the axis is logarithmic, as for doubling ones."""
     doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
     is_log = doubles or _spread(axes, "x", numbers)
     places, room = np.log(numbers) if is_log else numbers, 0.75 * PIXELS * figure_of(axes).get_figwidth()
-    apart = (max(text_width(number_text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
+    apart = (max(text_width(_swept_text(word, one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
     if doubles or (len(numbers) <= _MAX_TICKS and min(np.diff(places), default=1.0) > apart):
         _set_ticks(axes, "x", numbers, is_log)
     elif not is_log:
         axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=all(float(one).is_integer() for one in numbers))
+    axes.xaxis.set_major_formatter(lambda number, _: _swept_text(word, number))
     axes.set_xlim(right=numbers[-1] if len(numbers) > 1 else None)  # where names of lines begin
     return is_log
 
@@ -260,8 +262,7 @@ def draw_front(
         is_whole = all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
         front = _clear_front([run[:2] for run in runs], fitting)
-        beside = f" · labels: {word}" if grouped and word else ""
-        axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol}){beside}"]
+        axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
         axes.margins(margin if grouped else 0.08, margin)
@@ -276,7 +277,8 @@ def draw_front(
         for number, axis in enumerate("xy"):
             is_log = _spread(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
-            words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log, figure.get_figwidth()))
+            beside = f" · labels: {word}" if number and grouped and word else ""
+            words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
         others: Iterable[int] = range(len(runs) if len(runs) <= MAX_BARS else 0)
         if grouped and word:  # a line joins the others of a group
             last = {group: at for at, group in enumerate(shown)}
@@ -297,7 +299,7 @@ def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str) 
 
 def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool) -> str:
     """Return the name of a point: its group if it is `on_front`, and what differs; the axis names a varied key."""
-    own = str(run.value) if grouped and word else run.name
+    own = _swept_text(word, run.value) if grouped and word else run.name
     return ", ".join(filter(None, [run.group if on_front or not (grouped and own) else "", own]))
 
 
@@ -360,23 +362,21 @@ def _draw_points(
     styles = _styles(kinds, theme.name) if len(kinds) > 1 else {None: {"color": theme.edge, "marker": "o"}}
     for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
-    size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5}
-    places = np.array(points)
+    size: Any = {"s": 13, "linewidths": 0.7}
     for kind, style in styles.items():
         mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
-        size["zorder"] = 5 - 0.1 * _MARKERS[marker]
-        faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], places[mine]
+        size["zorder"] = 5 - 0.01 * _MARKERS[marker]
+        faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], np.array(points)[mine]
         axes.scatter(*xy.T, marker=marker, edgecolors=ink, facecolors=faces, **size)
         if tight := [number for number in mine if fits[number] == "tight"]:
             half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
-            axes.scatter(*places[tight].T, color=ink, **half)
+            axes.scatter(*np.array(points)[tight].T, color=ink, **half)
         axes.scatter((), (), marker=marker, color=ink, label=kind if grouped else None, **size)
         if grouped and joined:
             line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
             axes.plot(*xy.T, **line)
     _explain(axes, fits, theme)
-    inks = [styles[group]["color"] for group in groups]
-    return [theme.quiet if ink == theme.edge else ink for ink in inks]
+    return [theme.quiet if styles[group]["color"] == theme.edge else styles[group]["color"] for group in groups]
 
 
 def _spread(axes: Axes, axis: str, values: Sequence[float]) -> bool:

@@ -23,7 +23,7 @@ _ALIKE = 0.95  # of the highest peak: the emptiest device is not drawn if its pe
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
 _APART = 13.0  # pixels between two ticks
-LIMIT: Any = (0, (5, 2.5))  # dashes of a limit
+_LIMIT: Any = (0, (5, 2.5))  # dashes of a limit
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
         if is_over(float(step[:, 1].max()), strip.limit):
             above = np.stack([step[:, 0], np.where(step[:, 1] > strip.limit, step[:, 1], np.nan)], axis=1)
             drawn.append((above, theme.limit, 2.6, 3.5))
-        ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=LIMIT, zorder=4)
+        ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=_LIMIT, zorder=4)
     for points, colour, wide, order in drawn:
         add_lines(ax, [points], colors=colour, linewidths=wide * POINTS, zorder=order)
     ax.set_ylim(0.0, strip.top * _HEADROOM)

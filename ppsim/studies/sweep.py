@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
-from ppsim.base.units import EXAMPLES, counted, parse_quantity
+from ppsim.base.units import EXAMPLES, counted, parse_quantity, seconds_text
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
@@ -258,7 +258,7 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
         names = dict[str, list[str]]()
         for key in (one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"):
             if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied:
-                names.setdefault(f"{costs[key]:g} s", []).append(_WORDS.get(key, key.replace("_", " ")))
+                names.setdefault(seconds_text(costs[key]), []).append(_WORDS.get(key, key.replace("_", " ")))
         words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
         return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
