@@ -207,7 +207,7 @@ _ROWS = (
     Measure(
         "tokens_per_second", "tokens per second",
         "tokens of one step / iteration_time, all data-parallel copies together; null if no model is known",
-        tokens_per_second, ("summary", "json", "compare"), heading="tokens/s", bigger_is_worse=False,
+        tokens_per_second, _PAGES, heading="tokens/s", bigger_is_worse=False,
         optional=True,
         short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
     ),

@@ -19,6 +19,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
+from ppsim.run.timelines import Timeline
 from ppsim.studies import what_if as study
 from ppsim.studies.what_if import BreakEven, Losses
 
@@ -93,10 +94,10 @@ def _changes(config, settings: list[str] | None, flags: dict, verbose: bool) -> 
     document = {"schema": "ppsim.what-if/1", "changed": what, "changes": rows}
     if verbose or not any(row["difference"] for row in rows):
         return document, changes_text(rows, what)
-    return document, _answer(rows, cases)
+    return document, _answer(rows, cases, (before, after))
 
 
-def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
+def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config], runs: tuple[Timeline, Timeline]) -> str:
     """Return the change of the step, whether it fits, and step, bubble and memory before and after."""
     by_name = {row["name"]: row for row in rows}
     step = by_name.get("iteration_time") or by_name["makespan"]
@@ -106,6 +107,11 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
     size = f"{percent_text(abs(part), 0)} {'shorter' if part < 0 else 'longer'}"
     verdict = "the step stays within 1 %" if abs(part) < SAME else f"the step is {size}"
     labelled = {"step": step, "bubble": bubble, "memory" if memory["unit"] == "bytes" else "activations": memory}
+    (work, unit), (new_work, _) = map(_work, runs)
+    if work != new_work:
+        more = new_work / work - 1
+        verdict += f" and has {percent_text(abs(more), 0)} {'more' if more > 0 else 'fewer'} {unit}: "
+        verdict += f"{unit}/s {percent_text((1 + more) / (1 + part) - 1, 0, signed=True)}"
     table = [
         (label, _digits(row["before"], row["unit"]), "->", _digits(row["after"], row["unit"]), _change(row, short=True))
         for label, row in labelled.items()
@@ -119,6 +125,13 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config]) -> str:
     label = f"{'idle':<{max(map(len, labelled))}}  "
     below = paragraph(", ".join(texts) + " (sum over devices)", label) if texts else []
     return "\n".join([verdict + _fit(memory, cases), "", *aligned(table), *below])
+
+
+def _work(run: Timeline) -> tuple[float, str]:
+    """Return the tokens of one step, or its microbatches if no model is known, and their name."""
+    workload, schedule = run.table.workload, run.schedule
+    microbatches = schedule.microbatches / schedule.slices / schedule.iterations
+    return (microbatches, "microbatches") if workload is None else (microbatches * workload.tokens, "tokens")
 
 
 def _digits(value: float | None, unit: str) -> str:
