@@ -166,7 +166,7 @@ def test_a_wrong_slower_device_is_a_fault_of_its_field(client, text):
     [
         ({"layout.tensor": 3}, "tensor parallelism 3 does not divide the 32 attention heads; use 2 or 4",
          [("Use tensor parallelism 2", 2), ("Use tensor parallelism 4", 4)]),
-        ({"hardware.gpus": 4}, "4 GPUs, but 8 pipeline devices of 1 GPUs make 8", [("Use 8 GPUs", 8)]),
+        ({"hardware.gpus": 4}, "4 GPUs, but 8 pipeline devices of 1 GPU make 8", [("Use 8 GPUs", 8)]),
         ({"hardware.device": "h10"}, "device: unknown device 'h10'; did you mean H100 SXM or H20?",
          [("Use device H100 SXM", "H100 SXM"), ("Use device H20", "H20")]),
     ],

@@ -325,6 +325,9 @@ def test_the_command_reads_toml_and_names_what_it_did_not_read(tmp_path):
     assert {"job.description", "optimizer.lr", "training.steps"} <= set(done.out.partition("left out")[2].split())
     assert ppsim.load_config(job).simulate().makespan > 0
     assert command("import", "torchtitan", file, "--gpus", "32", "--strict").status == 1
+    wrong = command("import", "torchtitan", file, "--gpus", "34")
+    assert (wrong.status, wrong.out) == (2, "")
+    assert "34 GPUs, which is not tensor x context x pipeline x data = 16 x 3; give --gpus 48" in wrong.err
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ class Config:
         if gpus and isinstance(self.costs, DerivedCosts) and used != gpus:
             raise ConfigError(
                 f"{self.path}: hardware.gpus is {gpus}, but {counted(schedule.devices, 'pipeline device')} of "
-                f"{self.costs.layout.gpus_per_device} GPUs make {used}"
+                f"{counted(self.costs.layout.gpus_per_device, 'GPU')} make {used}"
             )
         self._check_batch(schedule)
 

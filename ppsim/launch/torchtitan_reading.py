@@ -203,9 +203,10 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
         fewest = counted(group * shards, "GPU")
         reading.assumed.append(f"{fewest}, the fewest for its groups: the file gives no number (--gpus)")
     elif shards is None:
-        shards = (gpus or group) // group
+        shards = -((gpus or group) // -group)
     if gpus is not None and gpus != group * shards:
-        raise ConfigError(f"{gpus} GPUs are not tensor x context x pipeline x data = {group * max(shards, 1)}")
+        sizes_text = f"tensor x context x pipeline x data = {group // copies} x {copies * shards}"
+        raise ConfigError(f"{counted(gpus, 'GPU')}, which is not {sizes_text}; give --gpus {group * shards}")
     sharded = shards > 1 or sizes["context"] > 1
     return {**sizes, "data": copies * shards, "sharded": sharded, "replicas": copies if sharded else 1}
 
