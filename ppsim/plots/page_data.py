@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -95,8 +96,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "tick": tick_seconds(timeline),
         "box": boxes.median,
         "areas": [
-            {"words": one.words, "first": one.first, "last": one.last, "top": one.top, "bottom": one.bottom}
-            for one in areas(boxes)
+            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom))} for one in areas(boxes)
         ],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
@@ -194,8 +194,11 @@ def _times(prefix: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
 
 @cached_on
 def tick_seconds(timeline: TimelineColumns) -> float:
-    """Return the seconds of a tick, to which a page rounds times; many actions get the coarsest tick that shows all."""
-    finest = makespan(timeline) / _MAX_TICKS
+    """Return the seconds of a tick, to which a page rounds times; many actions get the coarsest tick that shows all.
+
+    The finest tick is a power of ten: decimal times are multiples of it, so that equal gaps stay equal.
+    """
+    finest = 10.0 ** math.ceil(math.log10(makespan(timeline) / _MAX_TICKS)) if makespan(timeline) > 0 else 0.0
     if len(timeline.row_start) < _MANY:
         return finest
     parts = ((timeline.row_end - timeline.row_start, _FINE), (timeline.transfer_end - timeline.transfer_start, _COARSE))

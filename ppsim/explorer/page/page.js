@@ -42,7 +42,7 @@ find("range").querySelector("p").append(...[["the step", 0, 1], ["first half", 0
 find("tabs").append(...["Chart", "Setup", "Range", "Better"].map((name) => button(name, () => sheet(name))));
 find("grip").addEventListener("click", () => sheet("Chart"));
 find("file").addEventListener("change", () => { take(find("file").files[0]); find("file").value = ""; });
-find("undo").addEventListener("click", () => history.back());
+find("undo").addEventListener("click", () => { putLink(); history.back(); });
 find("redo").addEventListener("click", () => history.forward());
 document.addEventListener("keydown", (event) => {   // keys of the chart work wherever nothing is typed
   if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.closest("input, dialog")) { event.preventDefault(); find(event.shiftKey ? "redo" : "undo").click(); }

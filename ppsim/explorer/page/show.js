@@ -113,7 +113,7 @@ function showNotes() {   // below the legend: a server that is gone, and what is
   const stopped = all().filter((index) => runs[index]?.result?.stopped && !runs[index].flight), drawn = stopped.filter((index) => runs[index].good);
   if (stopped.length) parts.push(make("div", { className: "note news" }, stopped.length < runs.length ? `Stopped: ${stopped.map(nameOf).join(", ")}.` : `Stopped.${drawn.length ? ` The picture${differing(runs[drawn[0]].good, drawn[0]).replace(",", " is")}.` : ""}`,
     make("span", {}, button("Simulate", () => change(stopped)), drawn.length ? button("Undo", () => { state.common = structuredClone(runs[drawn[0]].good.common); for (const index of drawn) state.schedules[index] = structuredClone(runs[index].good.schedule); showAll(); }) : "")));
-  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, make("span", {}, undoes ? button("Undo", () => history.back()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
+  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, make("span", {}, undoes ? button("Undo", () => find("undo").click()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 

@@ -93,23 +93,28 @@ function tabled(common) {   // costs as the table has them: a backward in two pa
 
 const pictured = new Set();   // states, as addresses without their view, of which some schedule has a picture: steps to go back to
 let ticking = 0, steps = 0, settled = "";   // the timer of work that is shown; the last step that can be done again; the state of the address
-function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag; what is set, unlike what is seen, is a step to go back to
+const isStep = () => pictured.has(settled) && linkText("") !== settled;   // a change that Undo takes back
+function writeLink() {   // delayed: browsers reject an address that changes at each step of a drag
   clearTimeout(writing);
-  writing = setTimeout(() => {
-    if (location.hash !== written) return;   // a new address, which is read next
-    const text = "#" + linkText(), now = linkText(""), { at = 0, before } = history.state || {}, is_new = pictured.has(settled) && now !== settled, next = is_new ? { at: at + 1, before: settled } : { at, before };
-    if (!pictured.has(settled) && now === before) { history.back(); return; }
-    if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
-    history[is_new ? "pushState" : "replaceState"](next, "", location.pathname + location.search + text);
-    if (is_new) steps = next.at;
-    written = location.hash; settled = now;
-    showSteps();
-  }, 150);
+  writing = setTimeout(putLink, 150);
+  showSteps();
+}
+
+function putLink() {   // what is set, unlike what is seen, is a step to go back to
+  clearTimeout(writing);
+  if (location.hash !== written) return;   // a new address, which is read next
+  const text = "#" + linkText(), now = linkText(""), { at = 0, before } = history.state || {}, is_new = isStep(), next = is_new ? { at: at + 1, before: settled } : { at, before };
+  if (!pictured.has(settled) && now === before) { history.back(); return; }
+  if (text.length > LONGEST_LINK) { notice = "The dropped file is too large to be part of the address."; return showNotes(); }
+  history[is_new ? "pushState" : "replaceState"](next, "", location.pathname + location.search + text);
+  if (is_new) steps = next.at;
+  written = location.hash; settled = now;
+  showSteps();
 }
 
 function showSteps() {   // whether there is something to undo, or to do again
   const at = history.state?.at || 0;
-  find("undo").disabled = at === 0; find("redo").disabled = at >= steps;
+  find("undo").disabled = at === 0 && !isStep(); find("redo").disabled = at >= steps;
 }
 
 function change(indexes = all()) {

@@ -121,7 +121,7 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
 const hasAreas = () => charts.filter(isReal).every((chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 1.5));   // in all schedules or in none: nobody sees single boxes
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
   const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place);
-  for (const { words, first, last, top, bottom } of hasAreas() ? chart.areas : []) {
+  for (const { words, spans: [first, last, top, bottom] } of hasAreas() ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [Math.min(Math.max(x1 + across * (x2 - x1), x1 + wide / 2), x2 - wide / 2), Math.min(Math.max(y1 + down * (y2 - y1), y1 + 7 / place.row), y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
