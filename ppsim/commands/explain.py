@@ -194,7 +194,8 @@ def _html(explanation: Explanation, steps: list[str]) -> str:
     gains, *others = map(_page_table, [_variants(explanation, with_reasons=True), *_tables(explanation)])
     notes = [f"Better schedule: {_schedule_gain(explanation)[1]}", *_notes(explanation, steps)]
     page = "".join([gains, facts, *others, *(f"<p>{escaped(note[0].upper() + note[1:])}</p>" for note in notes)])
-    return page.replace(" %", f"{NO_BREAK}%").replace(" x<", f"{NO_BREAK}\N{MULTIPLICATION SIGN}<")
+    page = page.replace(">-<", ">\N{EM DASH}<").replace(" %", f"{NO_BREAK}%")
+    return page.replace(" x<", f"{NO_BREAK}\N{MULTIPLICATION SIGN}<")
 
 
 def _page_table(table: _Table) -> str:
@@ -340,8 +341,7 @@ def _cell(cell: str | float, plus: str) -> str:
 
 
 def _tables(explanation: Explanation, *between: _Table) -> list[_Table]:
-    slow = _slow("slower than it should be", "expected", explanation.slow)
-    waits = _slow("waits longer than usual", "usual", explanation.stalls)
+    slow, waits = _slow(explanation.slow, "expected"), _slow(explanation.stalls, "usual")
     return [part for part in (_pipelines(explanation), _difference(explanation), *between, slow, waits) if part]
 
 
@@ -422,13 +422,14 @@ def _variants(explanation: Explanation, with_reasons: bool) -> _Table:
     return _Table(rows)
 
 
-def _slow(head: str, expected: str, found: list[Slow]) -> _Table | None:
+def _slow(found: list[Slow], expected: str) -> _Table | None:
     """Return a table of parts that take longer than `expected`."""
     if not found:
         return None
     rows: list[dict[str, str | float]] = []
     for one in found[:MAX_SLOW]:
+        parts: dict[str, str | float] = {"slower than it should be": one.what, "where": one.where}
         ratio = value_text(one.ratio if one.expected > 0 else None, "times")
-        measured = {"measured": one.seconds, expected: one.expected}
-        rows.append({head: one.what, "where": one.where, **measured, "ratio": ratio, "in all": one.excess})
-    return _Table(rows, left=2, more=more_lines(len(found) - MAX_SLOW, ""))
+        times = {"measured": one.seconds, expected: one.expected, "ratio": ratio, "in all": one.excess}
+        rows.append((parts if one.what != "stall" else {"long wait before": one.where}) | times)
+    return _Table(rows, left=len(rows[0]) - 4, more=more_lines(len(found) - MAX_SLOW, ""))

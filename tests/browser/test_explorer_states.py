@@ -202,7 +202,7 @@ def test_better_schedules_are_named_and_added(compared, page, explorer):
     settled(page)
     page.until("return document.querySelector('.better button')?.textContent === 'Add'")
     line = page.run("return document.querySelector('.better').innerText")
-    assert re.fullmatch(r"[\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
+    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
     page.click(".better button")
     steps = settled(page)
     assert len(steps) == 2
@@ -703,7 +703,8 @@ def test_in_a_narrow_window_no_advice_is_cut(page, explorer, sized):
     start(page, explorer, UNIT | {"latency": 0.1}, FOUR)
     settled(page)
     cut = (
-        "return [...document.querySelectorAll('.better, .caption')].filter((one) => one.scrollWidth > one.clientWidth)"
+        "return [...document.querySelectorAll(':is(.better, .caption) > :first-child')]"
+        ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
     )
     assert page.run(cut) == []
     page.find("#fold").click()

@@ -144,7 +144,7 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     ActionChains(page.browser).click().perform()
     told = page.until("return document.querySelector('.selection').textContent")
     assert told.startswith("0B7   B backward · device 0, ")
-    actions, worked, moved = re.findall(r"back to the start: (\d+) actions of (\S+) s, (\S+) s in transfers", told)[0]
+    actions, worked, moved = re.findall(r"line to the step's start: (\d+) actions of (\S+) s, (\S+) s in transfers", told)[0]
     assert float(worked) + float(moved) == pytest.approx(timeline.makespan, rel=1e-4)
     assert int(actions) == len(timeline.critical_path())
     page.keys(CANVAS, Keys.ESCAPE)
@@ -343,7 +343,7 @@ def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
-    assert lines[1].endswith("mean of a pixel")
+    assert lines[1].endswith("as one pixel")
     shares = {name: float(share.split()[0]) / 100 for name, share in (line.split(": ") for line in lines[2:])}
     fills = {"F forward": LIGHT.kinds[Kind.F], "B backward": LIGHT.kinds[Kind.B], "idle": LIGHT.idle}
     assert sum(shares.values()) == pytest.approx(1, abs=0.002)
@@ -751,11 +751,11 @@ def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page,
     spans = filling.run.fills
     left = 1 - (spans.end - spans.start).sum() / (4 * timeline.makespan) / timeline.bubble_fraction
     idle = page.run("return [...document.querySelectorAll('.devices tbody tr')].map((row) => row.cells[5].textContent)")
-    mean = sum(float(text.split()[0]) for text in idle) / 4
+    mean = sum(map(float, idle)) / 4
     assert mean == pytest.approx(100 * left * timeline.bubble_fraction, abs=0.1)
     wide = page.find(CANVAS).size["width"]
     point(page, wide - 20, TOP + row_height(page) / 2)
-    assert tip(page).startswith(f"device 0: idle {idle[0]} of the step")
+    assert tip(page).startswith(f"device 0: idle {idle[0]} % of the step")
     begin = LEFT + (spans.start[1] + spans.end[1]) / 2 / (timeline.makespan * 1.004) * (wide - LEFT - RIGHT)
     point(page, begin, TOP + (spans.device[1] + 0.5) * row_height(page))
     assert "started after: nothing: it fills idle time" in tip(page)

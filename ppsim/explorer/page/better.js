@@ -47,15 +47,12 @@ function comparison() {   // what is known of the other families, for all schedu
   return { text: left === null || !known?.length ? "not compared" : `${counted(left, "schedules")} not compared`, act: ["Compare", () => compareOthers(Array(5).fill(10))] };
 }
 
-function betterOf(wanted) {   // { text, acts: [text of a button, what it does] } of a schedule; what a schedule above it offers has no button
-  const offered = new Set(), every = all().map((index) => (isLive(index) && chartFor(index).step ? adviceOn(index, runs[index].good, offered) : {}));   // no verdict before its number
-  return every[wanted];
-}
+const betterOf = (index) => (isLive(index) && chartFor(index).step ? adviceOn(index, runs[index].good) : {});   // { text, acts: [text of a button, what it does] } of a schedule; no verdict before its number
 
 const isSized = (index) => state.schedules[index].csv === undefined || runs[index].good.chart.title.replaceAll(",", "").match(/\d+(?= (device|microbatch))/g)?.join() === `${state.common.devices},${state.common.microbatches}`;   // not a file with other sizes than the page's
-function adviceOn(index, good, offered) {
+function adviceOn(index, good) {
   if (!isSized(index)) return { text: "other sizes: not compared" };
-  const { chart, lower_bound: bound } = good, once = (name, ...act) => (offered.has(name) ? [] : offered.add(name) && [act]);
+  const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4;
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
@@ -63,10 +60,10 @@ function adviceOn(index, good, offered) {
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
   const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
-  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? once(one.schedule, "Add", () => addFound({ schedule: one.schedule })) : []);
+  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
-    return !other || offered.has(other.schedule) ? { text: `${number(most - capacity)}${held || " act."} too much` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
+    return !other ? { text: `${number(most - capacity)}${held || " act."} too much` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
   }
   const key = searchKey(index), search = searches.get(key), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
@@ -75,14 +72,14 @@ function adviceOn(index, good, offered) {
   if (found) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
   if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
-  const searching = bound.gap < 5e-4 || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
+  const searching = is_least || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
   const uneven = imbalanceOf(good.cause);
   if (uneven > 1 - (other?.step ?? chart.step) / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);
-    return { text: `imbalance ${(100 * uneven).toFixed(1)} %, optimal partition${good.evened ? `: ${than(good.evened)}` : ""}`, acts: [...once(PARTITION, "Use it", () => put(index, PARTITION, "optimal")), ...searching] };
+    return { text: `imbalance ${(100 * uneven).toFixed(1)} %, optimal partition${good.evened ? `: ${than(good.evened)}` : ""}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
   }
-  if (other) return { text: `${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
-  if (bound.gap < 5e-4) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
+  if (other) return { text: `${is_least ? "at its bound · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
+  if (is_least) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
 async function tryEvened(index, good) {   // the step with the partition that is optimal

@@ -133,22 +133,20 @@ function showLines(places, right, base) {   // upon the charts: what is better, 
   const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.endsWith("bound") ? "however its work is ordered, this schedule's step cannot be shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("at its bound") ? "however its work is ordered, this schedule's step cannot be shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return isNoted(index) ? [line, at(noteOf(index), note, 54)] : [line];
   }));
   const notes = lines.querySelectorAll(".note");   // the rows make room for them
   all().filter(isNoted).forEach((index, at) => { const high = notes[at]?.offsetHeight + 6; if (high && runs[index].noted !== high) { runs[index].noted = high; viewer.mark(marks()); } });
-  for (const line of lines.querySelectorAll(".better")) {   // no word is cut: what is known of the other goes first
-    const wide = () => line.scrollWidth > line.clientWidth;
-    for (const part of [/, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (wide() && line.firstChild) { line.firstChild.title ||= line.firstChild.textContent; line.firstChild.textContent = line.firstChild.textContent.replace(part, ""); }
-  }
+  for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
+    for (const part of [/^at its bound · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
   const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (key === "devices" && good?.chart.towers ? good.chart.devices : common[key] > 0 ? common[key] : offer.configs[common.config]?.schedule[key] ?? "?"), one = (key, text) => `${text} ${String(common[key] ?? (common.config ? "auto" : START.common[key])).replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${devices}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${String(devices).replace("last", size("devices") - 1)}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
   find("about").title = find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : good.costs, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");

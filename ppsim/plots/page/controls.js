@@ -125,7 +125,7 @@ function fillLegend() {   // only what is drawn
   add(on.has("critical") || (chosen && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
-  for (const chart of isNarrow() ? charts : []) add(chart.interval, `${charts.length > 1 ? `${chart.short}: ` : ""}${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
+  for (const chart of isNarrow() ? charts : []) add(chart.interval, `step of ${chart.short}: ${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
@@ -190,9 +190,9 @@ function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, 
   const time = (value = 0) => (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
   const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
-    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), percent(chart.idleShare(device)), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];
+    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
-  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head(`idle (${symbol})`, "col"), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
+  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), head("idle (%)", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
   return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }

@@ -241,11 +241,11 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const y = title + 16, ink = chart.dimmed ? theme.quiet : theme.text, bare = { colour: ink, size: 13 };   // quiet: of the picture before
   const [step, within, differs, idle, peak, runs] = columns(), fits = fitOf(chart), own = { ...bare, align: "right" };
   const words = numbersIn(chart);
-  const room = step - write(words[0], step, y, { ...own, bold: true }) - indent() - 6;
+  const room = step - write(words[0], step, y, { ...own, bold: true }) - EDGE - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   if (context.measureText(text).width > room) [text] = text.split(/, | at /);
   for (let keep = text.length - 6, whole = text; keep > 0 && context.measureText(text).width > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
-  write(text, indent(), y, { ...bare, bold: true, colour: theme.text });
+  write(text, EDGE, y, { ...bare, bold: true, colour: theme.text });
   write(words[1], within, y, own);
   const is_quiet = ["base", "=", "at bound"].includes(words[2]);
   write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : ink });
@@ -258,8 +258,6 @@ function fitOf({ waiting, faulty, memory }) {   // whether the fullest device ne
   const { most, capacity } = memory;
   return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : isNarrow() ? "tight" : "over the margin";
 }
-
-const indent = () => (phone() ? 12 : 14);   // the left end of names, over that of the legend
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead() && "—", against() && "—", "—", "—"] : lastIn(chart));
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
@@ -275,7 +273,7 @@ function columns() {   // right ends of the columns of numbers and of a word on 
   const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
   const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => context.measureText(fits).width + 8)));
   if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
-  let end = phone() ? width - 12 - all : Math.min(indent() + Math.max(...names, 0), width * 0.3);
+  let end = phone() ? width - EDGE - all : Math.min(EDGE + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));
 }
 
@@ -328,7 +326,7 @@ function drawCaptions() {
   if (on.has("ledger") && !phone() && charts.some(isReal)) write(steady() ? "idle, all steps" : "idle by device", width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
-  if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, indent(), 13);
+  if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, EDGE, 13, { colour: theme.text });
   context.fillStyle = theme.text;
   context.fillRect(width - 4, CAPS + view.y / whole * pane(), 3, pane() / whole * pane());   // which part of the schedules is seen
 }

@@ -181,11 +181,10 @@ function markOnAxis(x1, x2) {   // the selected range, or the time of the line o
   return [text, middle - half, middle + half];
 }
 
-function rangeTexts() {   // begin, end and length of the selected range, which add up
-  const [factor] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor))), [from, to] = range.map((time) => Number((time * factor).toFixed(digits)));
-  return [from, to, to - from].map((value) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
+function rangeText() {   // begin and end of the selected range
+  const [factor, symbol] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
+  return range.map((time) => inUnit(time, [factor, symbol], digits)).join(" – ").replace(` ${symbol}`, "");
 }
-const rangeText = () => `${rangeTexts().slice(0, 2).join(" – ")} ${ticksOf().symbol}`;
 
 function drawRange() {   // what is outside of the range is paler
   const x1 = left(), x2 = x1 + innerWidth(), from = Math.min(Math.max(toX(range[0]), x1), x2), to = Math.min(Math.max(toX(range[1]), x1), x2);

@@ -79,7 +79,7 @@ function fillRange() {
         cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
     });
     const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), make("span", { textContent: `${rangeTexts()[2]} ${ticksOf().symbol} of ${real[0].devices} devices` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
       make("table", {}, make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }

@@ -1,5 +1,5 @@
 // What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
-const CAPS = 20, HEAD = 22, AXIS = 40, BELOW = 8, TALLEST = 160;   // pixels: captions, numbers of a schedule, axis
+const CAPS = 20, HEAD = 22, AXIS = 40, BELOW = 8, TALLEST = 160, EDGE = 12;   // pixels: captions, numbers of a schedule, axis; EDGE: at the left of names, as of the legend
 const view = { t0: 0, t1: 1, row: 0, top: 0, y: 0 };   // time in seconds; pixels of a row (0: all fit); part of the rows that do not fit which is above; pixels that schedules are scrolled by
 const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
@@ -13,8 +13,8 @@ const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => options.isPhone?.() ?? width <= 700;
 const isNarrow = () => phone() || width < 700;   // some numbers are in the legend
-const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 26 : 54);
-const right = () => (phone() ? 12 : 104);
+const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 30 : 54);
+const right = () => (phone() ? EDGE : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1);
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
 const seenCharts = () => charts.filter((chart) => !isBare(chart)).length;

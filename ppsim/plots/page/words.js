@@ -96,7 +96,7 @@ const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].fi
 
 function mixedLines(place, x, y) {   // boxes that mix their colours: what the pixel is the mean of
   const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1;
-  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, placesOf(to - from))} to ${onAxis(to, placesOf(to - from))}, mean of a pixel`, ...[...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()].filter((title, at, every) => every.indexOf(title) === at).map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
+  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, placesOf(to - from))} to ${onAxis(to, placesOf(to - from))}, as one pixel`, ...[...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()].filter((title, at, every) => every.indexOf(title) === at).map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
 
 function idleLines(chart, device, time) {
@@ -142,5 +142,5 @@ function chainLine(chart, chain) {   // a summary of the chain: steps, seconds i
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
   const count = chain.filter((item) => !chart.isTransfer(item)).length;
-  return `back to the start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}, ${lengthText(moved)} in transfers${waits}`;
+  return `line to the step's start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}, ${lengthText(moved)} in transfers${waits}`;
 }
