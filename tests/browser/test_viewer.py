@@ -144,7 +144,7 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     ActionChains(page.browser).click().perform()
     told = page.until("return document.querySelector('.selection').textContent")
     assert told.startswith("0B7   B backward · device 0, ")
-    actions, worked, moved = re.findall(r"line to the step's start: (\d+) actions of (\S+) s, (\S+) s in transfers", told)[0]
+    actions, worked, moved = re.findall(r"step's start: (\d+) actions of (\S+) s, (\S+) s in transfers", told)[0]
     assert float(worked) + float(moved) == pytest.approx(timeline.makespan, rel=1e-4)
     assert int(actions) == len(timeline.critical_path())
     page.keys(CANVAS, Keys.ESCAPE)
