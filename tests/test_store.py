@@ -289,19 +289,6 @@ def test_a_damaged_row_is_recomputed_and_one_message_says_so(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_row_of_another_shape_is_recomputed(tmp_path, capsys):
-    path = tmp_path / "runs.sqlite"
-    expected = list(run_points(UNIT_COSTS, POINTS, store=path))
-    odd = [None, [], 5, {}, {"measures": None, "layout_string": None}, {"refused": 1}]
-    with closing(sqlite3.connect(path)) as base:
-        keys = [key for (key,) in base.execute("SELECT key FROM results ORDER BY key")]
-    store = Store(path)
-    store.save([(key, {}, value) for key, value in zip(keys, odd, strict=True)])
-    store.close()
-    assert list(run_points(UNIT_COSTS, POINTS, store=path)) == expected
-    assert "damaged rows: 6;" in capsys.readouterr().err
-
-
 def test_a_file_of_another_program_is_left_as_it_is(tmp_path):
     store = tmp_path / "places.sqlite"
     with closing(sqlite3.connect(store)) as base, base:

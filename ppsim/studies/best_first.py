@@ -14,7 +14,7 @@ import numpy as np
 
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
-from ppsim.studies.expansion import Expansion, devices_of, is_expansion
+from ppsim.studies.expansion import Expansion, devices_of
 from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
     SAME,
@@ -147,9 +147,8 @@ class BestFirstSearch:
         """Queue the points of these layouts with their bounds."""
         items = [(one.changes, one.keeps) for one in layouts]
         outcomes = JobRunner(
-            self.expansion, items, self.executor, self.store, self.expansion.key, scope(self.source), self.space.files,
-            is_expansion,
-        ).in_order()  # fmt: skip
+            self.expansion, items, self.executor, self.store, self.expansion.key, scope(self.source), self.space.files
+        ).in_order()
         for layout, found in zip(layouts, outcomes, strict=True):
             if "points" not in found:
                 self.counts["refused"] += layout.points

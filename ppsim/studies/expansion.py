@@ -106,11 +106,6 @@ class Expansion:
         return 1.0 if jitter is None else jitter.least_factor
 
 
-def is_expansion(found: Any) -> bool:
-    """Return whether a stored value is an outcome of `Expansion`."""
-    return isinstance(found, dict) and found.keys() == {"points", "refused", "memory", "same"}
-
-
 class _ExpandedLayout:
     """Expansion of one layout; the values that its points share are computed once."""
 

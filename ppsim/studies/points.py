@@ -266,8 +266,8 @@ def run_points(
     with open_resources(len(changes), executor, workers, store) as (runner, opened):
         fast = len(changes) >= FEW if fast is None else fast
         work = functools.partial(measure_point, source, fast=fast, measures=measures)
-        key, valid = functools.partial(_key, source, measures), functools.partial(_is_point, measures)
-        outcomes = JobRunner(work, changes, runner, opened, key, scope(source), valid=valid).in_order()
+        key = functools.partial(_key, source, measures)
+        outcomes = JobRunner(work, changes, runner, opened, key, scope(source)).in_order()
         shown = outcomes if label is None else track(outcomes, len(changes), label)
         for change, found in zip(changes, shown, strict=True):
             yield Candidate(change, found.get("measures"), found.get("refused"), found.get("layout_string"))
@@ -284,16 +284,6 @@ def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, An
         return store_key({**source.changed(own_changes(source, changes)).data, **wanted})
     except PpsimError:  # the changes give no config; the config and the changes are the key
         return store_key({"base": source.data, "changes": dict(changes), **wanted})
-
-
-def _is_point(measures: Sequence[str], found: Any) -> bool:
-    """Return whether a stored value is an outcome of `measure_point`."""
-    if not isinstance(found, dict):
-        return False
-    if found.keys() == {"refused"}:
-        return isinstance(found["refused"], str)
-    numbers = found.get("measures")
-    return found.keys() == {"measures", "layout_string"} and isinstance(numbers, dict) and [*numbers] == [*measures]
 
 
 def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,11 +329,8 @@ def fastest_partitions(
     def key(changes: Mapping[str, Any]) -> str:
         return store_key({"cut": changes, "limit": limit, "config": source.data})
 
-    def is_cut(found: Any) -> bool:
-        return isinstance(found, dict) and found.keys() == {"stages"} and isinstance(found["stages"], str | None)
-
     work = functools.partial(_fastest_partition, source, limit)
-    return list(JobRunner(work, points, executor, store, key, scope(source), valid=is_cut).in_order())
+    return list(JobRunner(work, points, executor, store, key, scope(source)).in_order())
 
 
 def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str, Any]) -> Outcome:

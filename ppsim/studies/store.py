@@ -93,17 +93,17 @@ class Store:
             self._base.close()
             raise
 
-    def find(self, keys: Sequence[str], place: str = "", valid: Callable[[Any], bool] | None = None) -> dict[str, Any]:
+    def find(self, keys: Sequence[str], place: str = "") -> dict[str, Any]:
         """Return the stored results of those `keys` that have one, of the config at `place` if it reads files.
 
-        A row whose result is not `valid` counts as damaged. The oldest builds of SQLite take at most 999 keys.
+        The oldest builds of SQLite take at most 999 keys.
         """
         found: dict[str, Any] = {}
         marks = ",".join("?" * len(keys))
         query = f"SELECT key, files, result, checksum FROM results WHERE key IN ({marks})"  # noqa: S608 - marks only
         for key, *row in self._patiently(lambda: self._base.execute(query, keys).fetchall()):
             read = _read_row(key, row)
-            if read is None or not (valid is None or valid(read[1])):
+            if read is None:
                 self._damaged.add(_text(key))
             elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
                 found[key.decode()] = read[1]

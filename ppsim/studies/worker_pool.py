@@ -289,18 +289,16 @@ class JobRunner:
         Place of the config, which names files relative to it.
     files : mapping of path to digest, optional
         Files from which all outcomes follow, if they were read before.
-    valid : function of an outcome, optional
-        Whether a stored outcome is one of this work; others are recomputed.
     """
 
     def __init__(
         self, work: Callable[[Any], Outcome], items: Sequence[Any], executor: Executor,
         store: Store | None = None, key: Callable[[Any], str] = str, place: str = "",
-        files: Mapping[str, str | None] | None = None, valid: Callable[[Any], bool] | None = None,
+        files: Mapping[str, str | None] | None = None,
     ):  # fmt: skip
         self.items, self.executor, self.store, self.key = items, executor, store, key
         self.work = pickle.dumps(work) if isinstance(executor, Workers) else work
-        self.place, self.files, self.valid = place, files or {}, valid
+        self.place, self.files = place, files or {}
         self.keys: dict[int, str] = {}
         order = list(range(len(items)))
         size = max(1, min(MAX_CHUNK, len(order) // (4 * capacity(executor))))
@@ -405,7 +403,7 @@ class JobRunner:
             return [], chunk
         for index in chunk:
             self.keys[index] = self.key(self.items[index])
-        stored = self.store.find([self.keys[index] for index in chunk], self.place, self.valid)
+        stored = self.store.find([self.keys[index] for index in chunk], self.place)
         known = [(index, stored[self.keys[index]]) for index in chunk if self.keys[index] in stored]
         return known, [index for index in chunk if self.keys[index] not in stored]
 
