@@ -189,7 +189,7 @@ def _rows(found: Sweep, ranked: Sequence[Candidate], marks: Mapping[int, str], m
     table = [[*map(study.short_key, found.keys), "step", *["tokens/s"] * with_tokens, "bubble", "memory", ""]]
     for point in shown:
         peak = point.numbers["peak_memory"]
-        memory = f"{point.peak:.3g} activations" if peak is None else gigabytes(peak)
+        memory = f"{point.memory:.3g} activations" if peak is None else gigabytes(peak)
         tokens = [f"{point.tokens_per_second:,.0f}"] if point.tokens_per_second is not None and with_tokens else []
         bubble = value_text(point.numbers["steady_bubble_fraction"], "fraction")
         values = (str(point.changes[key]) for key in found.keys)
