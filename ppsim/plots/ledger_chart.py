@@ -69,10 +69,11 @@ def draw_ledger(
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             for device, one in enumerate(part.tolist() if is_named else ()):
-                words = f"{cause} {percent_text(one / 100)}"
-                if one > pixel * (text_width(words, _SIZE - 1) + 8):
-                    ink = label_colour(colours.causes[cause])
-                    ax.text(float(reached[device]) + one / 2, device, words, color=ink, **small)
+                number, middle = percent_text(one / 100), float(reached[device]) + one / 2
+                fitting = [words for words in (f"{cause} {number}", number)
+                           if one > pixel * (text_width(words, _SIZE - 1) + 8)]  # fmt: skip
+                for words in fitting[:1]:
+                    ax.text(middle, device, words, color=label_colour(colours.causes[cause]), **small)
             reached += part
         ax.set_xticks(np.union1d(ticks, end))
         ax.xaxis.set_major_formatter(lambda part, _: number_text(part))

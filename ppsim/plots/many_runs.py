@@ -426,7 +426,7 @@ def _name_points(
             name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
             name.set(**strong, path_effects=halo)
             box = name.get_window_extent()
-            middle = offset[0] - side, offset[1] + 2
+            middle = offset[0] - 3 * side, offset[1] + 2  # low densities draw words wider
             ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
             is_led = abs(middle[1]) > 3
             passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*places[number])]

@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
 from ppsim.base.tables import latex_table, markdown_table, page_table
-from ppsim.base.units import EXAMPLES, counted, parse_quantity, seconds_text
+from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
 from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
@@ -256,9 +256,13 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
         if len(parts) == 2 and all(isinstance(part, int | float) for part in parts):
             costs = {"backward": sum(parts), **costs}
         names = dict[str, list[str]]()
-        for key in (one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"):
-            if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied:
-                names.setdefault(seconds_text(costs[key]), []).append(_WORDS.get(key, key.replace("_", " ")))
+        times = [one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"]
+        times = [key for key in times if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied]
+        common = time_unit(max((costs[key] for key in times), default=0.0))
+        for key in times:
+            unit = time_unit(costs[key]) if 0 < costs[key] * common.factor < 0.099 else common
+            text = f"{costs[key] * unit.factor:g} {unit.symbol}"
+            names.setdefault(text, []).append(_WORDS.get(key, key.replace("_", " ")))
         words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
         return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
