@@ -12,7 +12,8 @@ from ppsim.base.units import axis_unit, seconds_text, time_unit
     ("seconds", "text"),
     [
         (0.0, "0 s"), (33.0, "33 s"), (3261.0, "3,261 s"), (0.0125, "12.5 ms"), (0.00048, "480 µs"), (7e-9, "7 ns"),
-        (1.0, "1 s"), (0.99999, "1 s"), (28.54321, "28.54 s"), (1.8e100, "1.8e+100 s"), (1e-12, "0.001 ns"),
+        (1.0, "1 s"), (0.99999, "1 s"), (28.54321, "28.54 s"), (1e-12, "0.001 ns"),
+        (35_000.0, "35,000 s"), (1_188_000.0, "330 h"), (1.8e100, "5e+96 h"),
     ],
 )  # fmt: skip
 def test_seconds_are_written_in_the_unit_that_fits(seconds, text):

@@ -93,7 +93,9 @@ _TIME_UNITS = (ScaledUnit(1.0, "s"), ScaledUnit(1e3, "ms"), ScaledUnit(1e6, "µs
 
 
 def time_unit(seconds: float) -> ScaledUnit:
-    """Return the largest of s, ms, µs, ns in which `seconds` is at least 1; s for 0."""
+    """Return the largest of s, ms, µs, ns in which `seconds` is at least 1; hours from 10 h on, s for 0."""
+    if seconds >= 36_000:
+        return ScaledUnit(1 / 3600, "h")
     if not seconds > 0:
         return _TIME_UNITS[0]
     return next((unit for unit in _TIME_UNITS if seconds * unit.factor >= 0.9995), _TIME_UNITS[-1])
@@ -117,7 +119,7 @@ def three_digits(number: float) -> str:
 
 
 def seconds_text(seconds: float, digits: int = 4) -> str:
-    """Return a time with its unit and `digits` significant digits, such as 12.5 ms; the largest unit is s.
+    """Return a time with its unit and `digits` significant digits, such as 12.5 ms.
 
     Times below a picosecond are rounding noise of sums and give 0.
     """

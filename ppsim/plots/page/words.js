@@ -1,5 +1,6 @@
 // The texts of a chart: times that add up, the names of items, and what they waited for.
 function unitFor(seconds) {
+  if (seconds >= 36000) return [1 / 3600, "h"];
   const units = [[1, "s"], [1e3, "ms"], [1e6, "µs"], [1e9, "ns"]];
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
 }
