@@ -163,6 +163,21 @@ def gpus_and_batch(config):
     return layout.gpus_per_device * schedule["devices"], schedule["microbatches"] * layout.microbatch_size * layout.data
 
 
+def test_lists_of_ones_own_are_compared_with_families_of_their_size(tmp_path):
+    ppsim.build("zb-h1", devices=4, microbatches=8).to_csv(tmp_path / "mine.csv")
+    job = tmp_path / "job.yaml"
+    job.write_text("schedule: {csv: mine.csv}\ncosts: {forward: 1.0, backward: 2.0}\n")
+    faster = next(one for one in ppsim.advise(job).advice if one.what == "zb-v")
+    # ZB-H1 takes m(F+B) + (p-1)F, ZB-V half of that fill
+    assert (faster.step, faster.step_difference) == (25.5, -1.5)
+    assert ppsim.load_config(job).changed(faster.changes).simulate().makespan == 25.5
+    for command in ("simulate", "what-if"):
+        assert run_ppsim(command, job, "--schedule", "zb-v").status == 0
+    outcome = run_ppsim("simulate", job, "--schedule", "zb-v", "--set", "schedule.microbatches=16", "--json", "-")
+    assert json.loads(outcome.out)["makespan"] == 49.5
+    assert "schedule.csv fixes the schedule" in run_ppsim("choose", job).err
+
+
 def test_each_change_keeps_the_gpus_and_the_batch():
     config = as_config(GPT_3)
     kinds, job = set(), gpus_and_batch(config)

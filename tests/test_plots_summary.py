@@ -95,6 +95,8 @@ def test_iterations_that_run_on_show_the_steady_pace():
     text = run("pipedream").summary(verbose=True, costs=True)
     assert "iteration_time          24 s" in text
     assert "steady_bubble_fraction  0.0000" in text
+    # the causes of idle time add up to the bubble of all iterations: 3 x 3 of 27 x 4 seconds
+    assert "0.0 %  idle / total device time between fill and drain; 11.1 % with them\n" in text
 
 
 def test_the_summary_says_what_derived_costs_assume_as_json_does():

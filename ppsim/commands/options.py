@@ -246,19 +246,23 @@ def _changes(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> dict[str, Any]:
-    """Return flags and settings as dotted keys; for a CSV file also the removal of the config's own schedule keys.
+    """Return flags and settings as dotted keys; a CSV file and a family replace each other, with the config's keys.
 
     `flags` has keys of `FLAGS`; None means that a flag is not given.
     """
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in settings_of(family_options, "--option").items()}
-    if str(flags.get("schedule") or "").lower().endswith(".csv"):
+    values, named = settings_of(settings), str(flags.get("schedule") or "")
+    section = config_source(config).data.get("schedule") if named and config is not None else None
+    given = section if isinstance(section, dict) else {}
+    if named.lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
-        if config is not None:
-            section = config_source(config).data.get("schedule")
-            removed = {f"schedule.{key}": None for key in FAMILY_KEYS if isinstance(section, dict) and key in section}
-            changes = removed | changes
-    values = settings_of(settings)
+        changes = {f"schedule.{key}": None for key in FAMILY_KEYS if key in given} | changes
+    elif "csv" in given and config is not None:  # a family in place of the file has the file's sizes
+        own = load_config(config).build()
+        sizes = {"devices": own.devices, "microbatches": own.microbatches // own.slices, "csv": None, "slices": None}
+        its = {f"schedule.{key}": value for key, value in sizes.items()}
+        changes = {key: value for key, value in its.items() if key not in values} | changes
     flag_of_key = {FLAGS[name].key: option_of(name) for name, value in flags.items() if value is not None}
     for key in sorted(values.keys() & {*flag_of_key, *(key for key, value in changes.items() if value is not None)}):
         flag = flag_of_key.get(key) or f"--option {key.removeprefix('schedule.options.')}"

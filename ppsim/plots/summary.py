@@ -61,8 +61,10 @@ def _answer(timeline: TimelineColumns) -> list[str]:
             f"{_rounded(measured['tokens_per_second']):,.0f} tokens/s",
             f"MFU {percent_text(measured['mfu'])}, attention in full",
         ]
-    idle = ["idle / total device time", busiest_device(timeline)]
-    bubble = "steady_bubble_fraction" if "steady_bubble_fraction" in measured else "bubble_fraction"
+    idle, bubble = ["idle / total device time", busiest_device(timeline)], "bubble_fraction"
+    if "steady_bubble_fraction" in measured:  # the causes below add up to the bubble of the whole run
+        idle[0] = f"{idle[0]} between fill and drain; {percent_text(measured[bubble])} with them"
+        bubble = "steady_bubble_fraction"
     return with_remarks([
         ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
         _memory_row(timeline),

@@ -111,12 +111,10 @@ def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
 
 
 def _changes(config: Config, run: Timeline, schedules: Needs, headroom: float) -> Iterator[Change]:
-    is_list = "csv" in config.schedule
-    if not is_list:
-        yield from _schedule_changes(config, run, schedules)
+    yield from _schedule_changes(config, run, schedules)
     costs = config.costs
     if isinstance(costs, DerivedCosts):
-        if not is_list:
+        if "csv" not in config.schedule:
             yield from _group_changes(config, costs)
             yield from _microbatch_changes(config, costs)
         yield from _expert_changes(costs)
@@ -132,23 +130,26 @@ def _changes(config: Config, run: Timeline, schedules: Needs, headroom: float) -
 
 def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterator[Change]:
     section, devices = config.schedule, run.schedule.devices
-    own = find_family(section["name"])
+    microbatches = run.schedule.microbatches // (run.schedule.slices * run.schedule.iterations)
+    own = None if "csv" in section else find_family(section["name"])
     if devices == 1:
         return
-    now = _stages_per_device(section)
-    for count in _stage_counts(config, devices, own.fixed_stages):
-        if count is not None and count != now:
-            keys = {Key.STAGES: count, **_partition_for(config, count * devices)}
+    now = devices * _stages_per_device(section) if own else run.schedule.num_stages
+    for count in _stage_counts(config, devices, own.fixed_stages) if own else ():
+        if own and count is not None and count * devices != now:
+            keys = {Key.STAGES: count, **_partition_for(config, count * devices, now)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
+    # a family in place of lists has their sizes
+    sizes = {Key.DEVICES: devices, Key.MICROBATCHES: microbatches, "schedule.csv": None, "schedule.slices": None}
     for name, needs in schedules.items():
         family = find_family(name)
-        if name == own.name or family.asynchronous or "costs" in family.options:
+        if (own and name == own.name) or family.asynchronous or "costs" in family.options:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)
-            options = _grouping(name, devices, section["microbatches"])
-            keys = {"schedule.name": name, Key.STAGES: count, "schedule.options": options}
-            keys |= needed(config.costs, needs) | _partition_for(config, stages)
+            options = _grouping(name, devices, microbatches)
+            keys = {"schedule.name": name, Key.STAGES: count, "schedule.options": options} | (sizes if not own else {})
+            keys |= needed(config.costs, needs) | _partition_for(config, stages, now)
             words = f"{name} x{count}" if count else name
             yield Change(words, keys, f"schedule {name}", SCHEDULES)
 
@@ -172,13 +173,13 @@ def _grouping(name: str, devices: int, microbatches: int) -> dict[str, int] | No
     return {"group_size": next(sizes)}
 
 
-def _partition_for(config: Config, stages: int) -> dict[str, Any]:
-    """Return the keys that follow another number of stages.
+def _partition_for(config: Config, stages: int, now: int) -> dict[str, Any]:
+    """Return the keys that follow another number of stages than `now`.
 
     A partition that lists the layers of each stage becomes the balanced one, a list of recompute levels its commonest.
     """
-    costs, section = config.costs, config.schedule
-    if not isinstance(costs, DerivedCosts) or stages == section["devices"] * _stages_per_device(section):
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts) or stages == now:
         return {}
     layout, keys = costs.layout, dict[str, Any]()
     listed = not isinstance(layout.partition, str) or layout.cut_by_pattern(costs.model)
@@ -236,7 +237,8 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
         if config.schedule.get("stages_per_device") and stages > fitting:
             stages = fitting
             keys |= {Key.STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, Key.STAGES: None}
-    return keys | _partition_for(config, stages * new[Key.DEVICES])
+    now = config.schedule["devices"] * _stages_per_device(config.schedule)
+    return keys | _partition_for(config, stages * new[Key.DEVICES], now)
 
 
 def _microbatch_changes(config: Config, costs: DerivedCosts) -> Iterator[Change]:

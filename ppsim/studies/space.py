@@ -276,6 +276,8 @@ def search_space(
     source = config_source(config)
     data, place = dict(source.data), source.place
     _require_sections(data, place)
+    if value_at(data, "schedule.csv") is not None:
+        raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
     if framework is not None:
         schedules_run_by(framework)  # raises for an unknown one
@@ -283,8 +285,6 @@ def search_space(
     gpus, batch = _job_size(data, place)
     with noting_basis() as basis:
         whole = make_config(_completed(data, chosen), place=place)
-    if "csv" in whole.schedule:
-        raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
     derived = isinstance(whole.costs, DerivedCosts)
     if not derived:
         _refuse_keys_of_a_model(chosen, free, only)
