@@ -5,7 +5,7 @@ import re
 
 import pytest
 from charts import DARK
-from command_line import LLAMA, UNIT_COSTS, ppsim
+from command_line import CONFIGS, LLAMA, UNIT_COSTS, ppsim
 from matplotlib.text import Text
 from pages import texts
 
@@ -114,6 +114,21 @@ def test_one_clause_is_below_the_title_of_a_page_and_a_column_names_frameworks(t
     assert f"<p><span>{clause}</span></p>" in page
     charts = texts(page)[2][0]
     assert [chart["runs"] for chart in charts] == ["Megatron-LM, Primus, PyTorch", "Primus, PyTorch", "no framework"]
+
+
+@pytest.mark.parametrize(
+    ("config", "schedule", "letters", "names"),
+    [
+        ("mixtral-8x7b-64xh100", "combined-1f1b", "M", "Megatron-LM"),  # for a model with experts
+        ("qwen3.5-vl-27b-17xh100", "1f1b", "M", "Megatron-LM"),  # beside an encoder on devices of its own
+        ("qwen3.5-vl-27b-17xh100", "zb-h1", "-", "no framework"),
+    ],
+)
+def test_a_page_names_the_frameworks_of_the_table(tmp_path, config, schedule, letters, names):
+    path = CONFIGS / f"{config}.yaml"
+    outcome = ppsim("compare", path, "--schedules", schedule, "--gantt", tmp_path / "x.html")
+    assert outcome.out.splitlines()[3].split()[-1] == letters
+    assert texts((tmp_path / "x.html").read_text(encoding="utf-8"))[2][0][0]["runs"] == names
 
 
 def test_none_that_can_run_is_status_1():

@@ -13,7 +13,7 @@ from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, three_digits, time_unit
 from ppsim.config import Config
-from ppsim.frameworks import ENCODER_SCHEDULES, LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
+from ppsim.frameworks import LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
 from ppsim.launch import FRAMEWORKS, flags_in, own_framework
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
@@ -36,9 +36,8 @@ def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = N
         changed = config.changed(changes)
         running = [SCHEDULES_OF_LAUNCH[name] for name in FRAMEWORKS if isinstance(flags_in(name, changed), list)]
     else:
-        running = frameworks_running(schedule, model is not None and model.experts > 0)
-    if config.has_encoder and encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) != "first":
-        running = [name for name in running if schedule in ENCODER_SCHEDULES.get(name, ())]
+        placed = encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) if config.has_encoder else "first"
+        running = frameworks_running(schedule, model is not None and model.experts > 0, placed != "first")
     return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
 
 

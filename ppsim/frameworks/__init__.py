@@ -110,10 +110,13 @@ def gathers_by(policies: str, devices: int) -> str:
     return pytorch.PIPELINE_SHARDED_BY if policies == "torchtitan" and devices > 1 else "block"
 
 
-def frameworks_running(schedule: str, experts: bool = False) -> list[str]:
-    """Return the frameworks that run a schedule with the model unchanged; `experts`: the model has routed experts."""
-    more = EXPERT_SCHEDULES if experts else {}
-    return [name for name, runs in SCHEDULES.items() if schedule in (*runs, *more.get(name, ()))]
+def frameworks_running(schedule: str, experts: bool = False, encoder: bool = False) -> list[str]:
+    """Return the frameworks that run a schedule with the model unchanged.
+
+    `experts`: the model has routed experts; `encoder`: it has an encoder that is not in the first stage.
+    """
+    more, runs = EXPERT_SCHEDULES if experts > encoder else {}, ENCODER_SCHEDULES if encoder else SCHEDULES
+    return [name for name in SCHEDULES if schedule in (*runs.get(name, ()), *more.get(name, ()))]
 
 
 def options_of(record: Mapping[str, Any], version: str | None = None) -> dict[str, str]:

@@ -64,6 +64,13 @@ class PageColumn(NamedTuple):
         return np.ascontiguousarray(planes.T).tobytes()
 
 
+def _has_encoder_elsewhere(timeline: TimelineColumns) -> bool:
+    """Return whether encoder stages are not all on the device of the backbone's first stage, and on no other."""
+    towers, (device, stage) = timeline.table.towers, timeline.schedule.holdings.T
+    encoder = len(towers) - towers.count(towers[-1]) if towers else 0  # its stages come first
+    return encoder > 0 and {*device[stage < encoder].tolist()} != {*device[stage == encoder].tolist()}
+
+
 def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -> dict[str, Any]:
     """Return the data of the page's script as plain values; `title` is the name."""
     timeline = boxes.timeline
@@ -76,7 +83,8 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         busy = timeline.device_busy
         first, *others = np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
         slow = {first: words, **dict.fromkeys(others, f"as long as device {first}")}
-    running = frameworks_running(timeline.schedule.name)
+    experts = getattr(getattr(timeline.costs, "model", None), "experts", 0) > 0
+    running = frameworks_running(timeline.schedule.name, experts, _has_encoder_elsewhere(timeline))
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     is_bounded = timeline.engine != "measured" and timeline.schedule.iterations == 1
     return {
