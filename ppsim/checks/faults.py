@@ -17,6 +17,7 @@ from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
     crossed_transfers,
     eviction_faults,
+    faulty_rows,
     first_faults,
     holdings_of,
     late_rows,
@@ -249,7 +250,7 @@ def _slice_faults(schedule: ScheduleColumns) -> Iterator[str]:
         before, after = rows[:-1], rows[1:]
         same = (schedule.stage[before] == schedule.stage[after]) & (whole[before] == whole[after])
         late = same & ((schedule.microbatch[after] - schedule.microbatch[before]) * step < 0)
-        yield from first_faults(lambda row, rule=rule: f"{located(schedule, row)} comes too late: {rule}", after[late])
+        yield from faulty_rows(schedule, after[late], f"comes too late: {rule}")
 
 
 def _name(schedule: ScheduleColumns, kind: Kind, pair: int) -> str:
@@ -398,12 +399,8 @@ def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:
             f"on one version of the weights, with activations on their own devices"
         )
     for kind in (Kind.R, Kind.S, Kind.T, Kind.OFFLOAD, Kind.RELOAD):
-        yield from first_faults(
-            lambda row, kind=kind: (
-                f"{located(program, row)} cannot run: PyTorch's pipeline runtime knows no {kind.name}"
-            ),
-            np.flatnonzero(program.kind == kind),
-        )
+        rows = np.flatnonzero(program.kind == kind)
+        yield from faulty_rows(program, rows, f"cannot run: PyTorch's pipeline runtime knows no {kind.name}")
     yield from _last_stage_faults(program)
     last = last_backwards(program)
     reductions = np.flatnonzero(program.kind == Kind.REDUCE_GRAD)

@@ -39,6 +39,11 @@ def located(schedule: ScheduleColumns, row: int) -> str:
     return f"{schedule.label(row)} ({position(schedule, row)})"
 
 
+def faulty_rows(schedule: ScheduleColumns, rows: np.ndarray, rule: str) -> Iterator[str]:
+    """Yield one sentence for each row, with its text, its position and the rule that it breaks."""
+    return first_faults(lambda row: f"{located(schedule, row)} {rule}", rows)
+
+
 def pairs_of(schedule: ScheduleColumns, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
     """Return one number for stage and microbatch of each of these rows."""
     return schedule.stage[rows].astype(np.int64) * schedule.microbatches + schedule.microbatch[rows]
@@ -89,9 +94,7 @@ def transfer_faults(program: ScheduleColumns) -> Iterator[str]:
     rows, end = rows[~pointless], end[~pointless]
     order = np.argsort(end, kind="stable")
     again = order[1:][end[order][1:] == end[order][:-1]]
-    yield from first_faults(
-        lambda row: f"{located(program, row)} appears twice; each transfer is sent and received once", rows[again]
-    )
+    yield from faulty_rows(program, rows[again], "appears twice; each transfer is sent and received once")
     once = np.ones(len(rows), bool)
     once[again] = False
     yield from _misplaced(program, ends, rows[once], end[once])
@@ -220,7 +223,7 @@ def gather_faults(program: ScheduleColumns) -> Iterator[str]:
         "is the last of its stage on the device; put a RESHARD of the stage after it": is_last & (what != _RESHARD),
     }
     for rule, wrong in rules.items():
-        yield from first_faults(lambda row, rule=rule: f"{located(program, row)} {rule}", rows[wrong])
+        yield from faulty_rows(program, rows[wrong], rule)
 
 
 def holdings_of(program: ScheduleColumns, rows: np.ndarray) -> np.ndarray:
@@ -236,10 +239,7 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
         return
     rows = rows[np.lexsort((rows, program.stage[rows], program.device[rows]))]
     same = (np.diff(program.stage[rows]) == 0) & (np.diff(program.device[rows]) == 0)
-    yield from first_faults(
-        lambda row: f"{located(program, row)} appears twice; a stage's gradients are reduced once a step",
-        rows[1:][same],
-    )
+    yield from faulty_rows(program, rows[1:][same], "appears twice; a stage's gradients are reduced once a step")
     last_row = np.append(last, -1)[index_in(holdings_of(program, last), holdings_of(program, rows))]
     early = last_row > rows
     yield from first_faults(
@@ -250,10 +250,8 @@ def reduction_faults(program: ScheduleColumns) -> Iterator[str]:
         rows[early],
         last_row[early],
     )
-    yield from first_faults(
-        lambda row: f"{located(program, row)} has no gradients to reduce: no backward of its stage runs on the device",
-        rows[last_row < 0],
-    )
+    orphans = rows[last_row < 0]
+    yield from faulty_rows(program, orphans, "has no gradients to reduce: no backward of its stage runs on the device")
 
 
 _RULES = {
@@ -275,7 +273,7 @@ def copy_faults(program: ScheduleColumns) -> Iterator[str]:
         return
     for pairs, rows in (offloads, reloads):
         again = rows[1:][pairs[1:] == pairs[:-1]]
-        yield from first_faults(lambda row: f"{located(program, row)} appears twice; an activation leaves once", again)
+        yield from faulty_rows(program, again, "appears twice; an activation leaves once")
     for (pairs, rows), (others, _), missing in ((offloads, reloads, Kind.RELOAD), (reloads, offloads, Kind.OFFLOAD)):
         yield from first_faults(
             lambda row, missing=missing: (
