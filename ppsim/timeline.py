@@ -11,6 +11,7 @@ import numpy as np
 from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal, of_class
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostModel, CostTable
+from ppsim.engines.running import run_plan
 from ppsim.engines.times import RowEnds, Times, unqueued_times
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import OFFLOADS, RELOADS, SideStream
@@ -81,6 +82,12 @@ class TimelineColumns(Columns):
         # A column that RowEnds lacks is empty, or follows from the ends in the cached columns below.
         found = {name: closed(column) for name, column in (Times._field_defaults | times._asdict()).items()}
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **found)
+
+    @classmethod
+    def of_plan(cls, plan: Plan, table: CostTable, costs: CostModel, engine: str = "auto") -> Self:
+        """Run a plan and return its timeline; `table` holds the columns of `costs`."""
+        engine, times = run_plan(plan, engine)
+        return cls(plan, table, costs, times, engine=engine)
 
     def __getstate__(self) -> dict[str, Any]:
         found = {name: vars(self)[name] for name in (*Times._fields, *RowEnds._fields) if name in vars(self)}

@@ -14,7 +14,6 @@ import ppsim
 from ppsim import Timeline
 from ppsim.actions import Kind, is_copy
 from ppsim.costs import CostTable, EncoderTower
-from ppsim.engines import run_plan
 from ppsim.lowering import TRANSPORTS
 from ppsim.studies import rerouted
 
@@ -73,8 +72,7 @@ def rerun(run, **columns):
     """The same run with other `seconds` or `transfer_seconds` of its plan."""
     fields = {"seconds": "row_lengths", "transfer_seconds": "transfer_lengths"}
     plan = dataclasses.replace(run.plan, **{fields.get(name, name): column for name, column in columns.items()})
-    engine, times = run_plan(plan, "event")
-    return Timeline(plan, run.table, run.costs, times, engine=engine)
+    return Timeline.of_plan(plan, run.table, run.costs, "event")
 
 
 def lengthened(run, action, seconds):

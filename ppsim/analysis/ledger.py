@@ -17,7 +17,6 @@ from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns, unwritable
 from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale
-from ppsim.engines.running import run_for_timeline
 from ppsim.plan.jitter import Jitter, JitteredPlan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns
@@ -150,8 +149,8 @@ def ledger(run: TimelineColumns) -> LedgerColumns:
 
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     """Return the gaps of the same run under another plan."""
-    engine, times = run_for_timeline(plan, "auto" if run.engine == "measured" else run.engine)
-    return Gaps(TimelineColumns(plan, run.table, run.costs, times, engine=engine))
+    engine = "auto" if run.engine == "measured" else run.engine
+    return Gaps(TimelineColumns.of_plan(plan, run.table, run.costs, engine))
 
 
 def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:

@@ -8,7 +8,7 @@ from ppsim.base.compiling import ROWS_WORTH_LOADING, can_compile, pays
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import note_failure
 from ppsim.costs.table import CostTable
-from ppsim.engines.times import RowEnds, Times, with_all_columns
+from ppsim.engines.times import RowEnds, Times
 from ppsim.plan.dispatch import check_dispatch, check_plan, in_order, make_choices
 from ppsim.plan.resolve import Plan, make_plan
 from ppsim.schedule.columns import ScheduleColumns
@@ -16,14 +16,8 @@ from ppsim.schedule.columns import ScheduleColumns
 ENGINES = ("auto", "event", "compiled")
 
 
-def run_plan(plan: Plan, engine: str) -> tuple[str, Times]:
+def run_plan(plan: Plan, engine: str) -> tuple[str, Times | RowEnds]:
     """Return the name of the engine that ran a plan, and the times of everything in the plan."""
-    engine, times = run_for_timeline(plan, engine)
-    return engine, with_all_columns(plan, times)
-
-
-def run_for_timeline(plan: Plan, engine: str) -> tuple[str, Times | RowEnds]:
-    """Return what `run_plan` returns, possibly without the columns that follow from the ends of rows."""
     engine = _chosen(plan, engine)
     if engine == "compiled":
         from ppsim.engines.compiled import run_compiled

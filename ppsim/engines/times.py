@@ -48,15 +48,6 @@ class RowEnds(NamedTuple):
     step_end: np.ndarray = NONE
 
 
-def with_all_columns(plan: Plan, found: Times | RowEnds) -> Times:
-    """Return the times with the columns that follow from the ends of rows."""
-    if isinstance(found, Times):
-        return found
-    row_start, transfer_start, transfer_end = unqueued_times(plan, found.row_end)
-    ending = found.reduce_start, found.reduce_end, found.step_start, found.step_end
-    return Times(row_start, found.row_end, transfer_start, transfer_end, NONE, NONE, *ending)
-
-
 def unqueued_times(plan: Plan, row_end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the start of each row, and start and end of its transfer, from the ends of all rows if nothing queues.
 

@@ -29,6 +29,7 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import add_copies, add_recomputes, build_with_memory_actions
+from ppsim.timeline import TimelineColumns
 
 
 @checked_methods
@@ -148,10 +149,11 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     one = Costs(forward=1.0, backward=1.0, input_grad=1.0, weight_grad=1.0, overlap=1.0, per="stage")
     try:
         validate(schedule)
-        _, times = run_plan(make_plan(schedule, one.table(schedule), "async"), "event")
+        table = one.table(schedule)
+        run = TimelineColumns.of_plan(make_plan(schedule, table, "async"), table, one, "event")
     except PpsimError:
         return None
-    return np.rint(times.row_start * schedule.slices).astype(np.int64)
+    return np.rint(run.row_start * schedule.slices).astype(np.int64)
 
 
 @checked_methods

@@ -18,7 +18,7 @@ from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
-from ppsim.engines.running import ENGINES, dispatched, run_for_timeline
+from ppsim.engines.running import ENGINES, dispatched
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.lengths import structure
@@ -92,8 +92,7 @@ def simulate(
     if jitter is not None:
         plan = JitteredPlan(plan, jitter, int(seed)).sample(0)
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
-    engine, times = run_for_timeline(plan, engine)
-    return Timeline(plan, table, costs, times, engine=engine)
+    return Timeline.of_plan(plan, table, costs, engine)
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
@@ -311,8 +310,8 @@ def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -
     """Return the batch with the measures of all its runs."""
     engine = batch.engine
     for index, (plan, table, model) in enumerate(runs):
-        batch.engine, times = run_for_timeline(plan, engine)
-        timeline = Timeline(plan, table, model, times, engine=batch.engine)
+        timeline = Timeline.of_plan(plan, table, model, engine)
+        batch.engine = timeline.engine
         for measure in map(MEASURES.__getitem__, batch.measures):
             column = getattr(batch, measure.name)
             unchanged = measure.fixed_by_order and index % batch.samples > 0

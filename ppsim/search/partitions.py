@@ -29,7 +29,6 @@ from ppsim.costs.partition import (
     require_enough,
 )
 from ppsim.costs.table import CostModel, CostTable
-from ppsim.engines.running import run_for_timeline
 from ppsim.plan.holding import parts_of
 from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.schedule.columns import ScheduleColumns
@@ -83,8 +82,7 @@ def fastest_stages(
         table = own.table(compute)
         plan = repriced(first_plan, table) if first_plan else make_plan(schedule, table, transport, optimizer)
         first_plan = first_plan or plan
-        ran, times = run_for_timeline(plan, engine)
-        run = TimelineColumns(plan, table, own, times, engine=ran)
+        run = TimelineColumns.of_plan(plan, table, own, engine)
         held = peak_memory(run)
         return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 

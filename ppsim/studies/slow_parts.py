@@ -13,6 +13,7 @@ from ppsim.analysis.gaps import previous_ends
 from ppsim.base.immutable import short_repr
 from ppsim.base.units import seconds_text
 from ppsim.engines.running import run_plan
+from ppsim.engines.times import RowEnds
 from ppsim.interop.replays import known_median
 from ppsim.plan.resolve import Plan
 from ppsim.plots.page_data import Marks
@@ -170,8 +171,9 @@ def stalls(measured: Timeline, own: Plan) -> list[Slow]:
     `where` is the action that the device waited for; `seconds` and `expected` are the wait before it.
     """
     seconds, transfers = usual_seconds(measured, own)
-    _, usual = run_plan(replace(own, row_lengths=seconds, transfer_lengths=transfers), "auto")
-    waits, expected = (_waits(own, times.row_start, times.row_end) for times in (measured, usual))
+    plan = replace(own, row_lengths=seconds, transfer_lengths=transfers)
+    usual = Timeline.of_plan(plan, measured.table, measured.costs)
+    waits, expected = (_waits(own, run.row_start, run.row_end) for run in (measured, usual))
     return _worst("stall", own, waits, expected, waits - expected > STALL * float(np.median(own.seconds)))
 
 
@@ -185,7 +187,8 @@ def _waits(plan: Plan, start: np.ndarray, end: np.ndarray) -> np.ndarray:
 def step_of(plan: Plan) -> float:
     """Return the step time of a plan, in seconds."""
     _, times = run_plan(plan, "auto")
-    return float(times.row_end.max() - times.row_start.min())
+    starts = times.first_start if isinstance(times, RowEnds) else times.row_start
+    return float(times.row_end.max() - starts.min())
 
 
 def replayed_plan(measured: Timeline) -> Plan:

@@ -41,7 +41,6 @@ from ppsim.costs.calibrated import (
 )
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.spread import DIMENSIONS, scales
-from ppsim.engines.running import run_for_timeline
 from ppsim.plan.lengths import structure
 from ppsim.plan.resolve import make_plan, repriced
 from ppsim.run.timelines import Timeline
@@ -194,9 +193,7 @@ class PricedRun:
         table = costs.table(self.schedule.compute)
         if self.config.dispatch != "list" or structure(table) != structure(self.table):
             return replace(self.config, costs=costs).simulate()
-        plan = repriced(self.plan, table)
-        engine, times = run_for_timeline(plan, self.config.engine)
-        return Timeline(plan, table, costs, times, engine=engine)
+        return Timeline.of_plan(repriced(self.plan, table), table, costs, self.config.engine)
 
 
 class Peaks:
