@@ -50,7 +50,7 @@ function visible(place) { return [Math.max(Math.floor((Math.max(place.rows, CAPS
 function drawGrid() {   // lines through all schedules
   context.strokeStyle = theme.grid; context.lineWidth = 1;
   context.beginPath();
-  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) { context.moveTo(x, Math.max(place.rows, place.title + HEAD) - 2); context.lineTo(x, place.bottom - 2); } }
+  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) if (!isBare(place.chart)) { context.moveTo(x, Math.max(place.rows, place.title + HEAD) - 2); context.lineTo(x, place.bottom - 2); } }
   context.stroke();
 }
 
@@ -71,6 +71,7 @@ function veil(alpha, x, y, wide, tall) {   // paper over a part of the picture
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
   const { chart, hidden } = place, [first, last] = visible(place), around = hidden ? 0 : 3;   // pixels that ends and names take above and below the rows
+  if (isBare(chart)) return;
   if (!isReal(chart)) { context.fillStyle = theme.not_idle; context.fillRect(left(), place.rows, innerWidth(), place.end - place.rows); return; }
   within(left(), place.title + HEAD - around, left() + innerWidth() + 1, place.end + around, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
