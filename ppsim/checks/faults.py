@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -11,11 +11,9 @@ from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.base.immutable import distinct, list_numbers
-from ppsim.base.rules import argument, choice
 from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
-    crossed_transfers,
     eviction_faults,
     faulty_rows,
     first_faults,
@@ -26,9 +24,6 @@ from ppsim.checks.program_faults import (
     position,
     program_faults,
 )
-from ppsim.lowering.posts import TRANSPORTS
-from ppsim.lowering.program import lower_schedule
-from ppsim.lowering.rows import has_transfers
 from ppsim.lowering.sharding import last_backwards
 from ppsim.schedule.barriers import find_barriers, waiting_message
 from ppsim.schedule.columns import ScheduleColumns
@@ -352,36 +347,6 @@ def run_valid(offsets, kind, stage, microbatch, stages, microbatches, row_of, we
             return False
         upward = not upward
     return True
-
-
-def check_runnable(
-    schedule: ScheduleColumns,
-    transport: str | None = None,
-    run: Callable[[ScheduleColumns, str], object] = lambda program, transport: None,
-    *,
-    pytorch: bool = False,
-) -> None:
-    """Raise ScheduleError if the lists are invalid or could not run; a schedule is lowered first.
-
-    `ppsim.Schedule.check` lists the checks. `run` runs a program under a transport. Raises ConfigError for an unknown
-    transport.
-    """
-    if transport is not None:
-        argument("transport", transport, choice(*TRANSPORTS))
-    validate(schedule)
-    program = schedule if has_transfers(schedule) else lower_schedule(schedule, sharded=pytorch)
-    faults = list(crossed_transfers(program))
-    if pytorch:
-        faults += pytorch_faults(program)
-    if transport is not None:
-        try:
-            run(program, transport)
-        except DeadlockError as deadlock:
-            if not faults:
-                raise
-            faults.append(waiting_message(f"it deadlocks under transport {transport!r}", deadlock.cycle))
-    if faults:
-        raise ScheduleError(listing(f"program {schedule.name!r} has {len(faults)} faults", faults), faults)
 
 
 def pytorch_faults(program: ScheduleColumns) -> Iterator[str]:

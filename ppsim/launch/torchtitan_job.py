@@ -10,7 +10,6 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from ppsim.base.errors import BuildError, ConfigError, ScheduleError
-from ppsim.checks.faults import check_runnable
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
@@ -236,7 +235,7 @@ def _class(schedule: Schedule) -> str | None:
 def pytorch_fault(schedule: Schedule) -> str | None:
     """Return why PyTorch's runtime cannot run a schedule, or None if it can; `Schedule.check` has the rules."""
     try:
-        check_runnable(schedule, pytorch=True)
+        schedule.check(pytorch=True)
     except ScheduleError as error:
         return error.faults[0]
     return None

@@ -9,22 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.errors import BuildError, ConfigError, PpsimError, UnknownNameError
+from ppsim.base.errors import (
+    BuildError,
+    ConfigError,
+    DeadlockError,
+    PpsimError,
+    ScheduleError,
+    UnknownNameError,
+    listing,
+)
 from ppsim.base.files import write_atomically
 from ppsim.base.immutable import of_class
-from ppsim.base.rules import checked_call, checked_methods, described
+from ppsim.base.rules import argument, checked_call, checked_methods, choice, described
 from ppsim.base.tables import html_table
-from ppsim.checks.faults import check_runnable, validate
+from ppsim.checks.faults import pytorch_faults, validate
+from ppsim.checks.program_faults import crossed_transfers
 from ppsim.costs.composed import EncoderTower
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import run_plan
 from ppsim.families import registry
 from ppsim.families.encoder import add_encoder
+from ppsim.lowering.posts import TRANSPORTS
 from ppsim.lowering.program import ReceiveBuffers, find_receive_buffers, lower_schedule
+from ppsim.lowering.rows import has_transfers
 from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
+from ppsim.schedule.barriers import waiting_message
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
@@ -107,7 +119,21 @@ class Schedule(ScheduleColumns):
             Also check the rules that PyTorch's runtime needs and does not check: each stage on one device, the last
             stage's forwards in microbatch order, a REDUCE_GRAD for each stage.
         """
-        check_runnable(self, transport, _run_under, pytorch=pytorch)
+        if transport is not None:
+            argument("transport", transport, choice(*TRANSPORTS))
+        validate(self)
+        program = self if has_transfers(self) else lower_schedule(self, sharded=pytorch)
+        faults = [*crossed_transfers(program), *(pytorch_faults(program) if pytorch else ())]
+        if transport is not None:
+            table = Costs().table(program.compute)  # no length changes whether a program deadlocks
+            try:
+                run_plan(make_plan(program, table, transport), "auto")
+            except DeadlockError as deadlock:
+                if not faults:
+                    raise
+                faults.append(waiting_message(f"it deadlocks under transport {transport!r}", deadlock.cycle))
+        if faults:
+            raise ScheduleError(listing(f"program {self.name!r} has {len(faults)} faults", faults), faults)
 
 
 class Program(Schedule):
@@ -135,11 +161,6 @@ class Program(Schedule):
         """
         validate(self)
         return find_receive_buffers(self, pool)
-
-
-def _run_under(program: ScheduleColumns, transport: str) -> None:
-    """Run a program at default costs; no length changes whether it deadlocks under a transport."""
-    run_plan(make_plan(program, Costs().table(program.compute), transport), "auto")
 
 
 def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
