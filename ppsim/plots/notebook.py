@@ -67,8 +67,8 @@ def ledger_html(found: LedgerColumns) -> Html:
     def block(cause: str, width: float) -> str:
         """Return a piece of a bar in the light colour, which `rules` make dark where style sheets are kept."""
         colour = LIGHT.causes[cause]
-        line = f"border-bottom:1px solid {LIGHT.quiet}"  # seen on any page
-        size = f"display:inline-block;width:{width:.1f}px;height:12px;background:{colour};{line}"
+        lines = f"border:solid {LIGHT.quiet};border-width:1px 0"  # seen on any page
+        size = f"display:inline-block;width:{width:.1f}px;height:12px;background:{colour};{lines}"
         return f'<i class="pp-{cause}" style="{size}"></i>' * (width > 0)
 
     seconds = np.array([[float(cell.replace(",", "")) for cell in row[1:-1]] for row in rows[:-2]])  # no sums

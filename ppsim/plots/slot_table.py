@@ -72,7 +72,8 @@ def schedule_html(schedule: ScheduleColumns, slots_of_rows: np.ndarray | None, t
     blocks = -(-slots // max(_WIDE // (7 * longest + 8), 1))  # of as many slots each, below each other
     ends = np.linspace(0, slots, blocks + 1).round().astype(int).tolist()
     body = "".join(_block(cells, first, last, 8 * longest) for first, last in pairwise(ends))
-    body += _key(schedule, shades, body) + html.escape(layout.rule + _left_out(schedule, devices, slots, layout.slots))
+    note = html.escape(layout.rule + _left_out(schedule, devices, slots, layout.slots))
+    body += f'<p style="margin:6px 0">{_key(schedule, shades, body)}{note}</p>'
     head = f"<b>{html.escape(sizes_text(schedule))}</b>"
     table = f'<div style="overflow-x:auto;font:12px {FONT}">{head}{body}</div>'
     return Html((_reader_style() if theme is None else "") + table)
