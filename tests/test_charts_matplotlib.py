@@ -1068,7 +1068,7 @@ def test_long_titles_break_into_lines_and_long_names_leave_all_numbers():
 
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_title_and_name_of_the_upright_axis_begin_at_one_edge(width):
-    figure = draw_lines({"1f1b": [(8.0, 1e6), (9.0, 2e6)]}, "schedule.microbatches", "step", "seconds", width)
+    figure = draw_lines({"1f1b": [(8.0, 1e4), (9.0, 3e4)]}, "schedule.microbatches", "step", "seconds", width)
     figure.draw_without_rendering()
     title, name = figure.findobj(lambda part: getattr(part, "get_text", str)() in ("step", "step (s)"))
     assert title.get_window_extent().x0 == pytest.approx(name.get_window_extent().x0, abs=2)

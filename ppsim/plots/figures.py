@@ -21,7 +21,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Annotation
 from matplotlib.textpath import TextPath
-from matplotlib.transforms import blended_transform_factory
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 from PIL import Image
 
 from ppsim.base.errors import ConfigError, shown
@@ -109,7 +109,10 @@ class _RoundedLayout(ConstrainedLayoutEngine):
     def execute(self, fig: Figure) -> None:
         """Lay out the figure."""
         for axes in fig.axes:
-            axes.yaxis.set_label_coords(0.0, 1.02)  # else the name's width would move the axes
+            name: Any = axes.yaxis.label  # at the axes, or its width would move them; the solver sees its middle alone
+            lines = 0.6 * name.get_text().count("\n") * name.get_fontsize() / 72
+            shifted = axes.transAxes + ScaledTranslation(0.0, lines, fig.dpi_scale_trans)
+            axes.yaxis.set_label_coords(0.0, 1.02, shifted)
         super().execute(fig)
         left = cast(Any, self).get()["w_pad"] / fig.get_figwidth()
         for axes in fig.axes:

@@ -497,4 +497,4 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
     style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": inset}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
-    figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, **style)
+    figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, scatteryoffsets=[0.5], **style)
