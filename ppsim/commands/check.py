@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from ppsim.base.files import OverwriteError, append_text, write_atomically
 from ppsim.base.units import counted, first_names
 from ppsim.commands import options
 from ppsim.commands.options import settings_of
-from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
+from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, option_of, say
 from ppsim.studies import gate
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -56,9 +55,11 @@ def check(
 ) -> None:
     """Check configs against a baseline and against limits; exit with status 1 if one got worse."""
     absolute = settings_of(tolerance_absolute, "--tolerance-abs")
-    with _options_named():
+    try:
         limits = gate.parse_limits(max_bubble, max_memory, max_step_time)
         tolerance = gate.Tolerance.parse(absolute, tolerance_relative, force=force)
+    except ConfigError as error:  # it begins with a keyword of the pytest fixture
+        raise ConfigError(re.sub(r"^\w+", lambda keyword: option_of(keyword[0]), str(error))) from None
     if baseline is None and (update or not limits):
         raise ConfigError(
             "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
@@ -86,22 +87,6 @@ def _is_missing(path: Path) -> bool:
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     return False
-
-
-@contextmanager
-def _options_named() -> Iterator[None]:
-    """Replace names in the faults of limits and tolerances by the names of their options."""
-    names = {
-        "max_": "--max-", "step_time": "step-time", "absolute tolerance": "--tolerance-abs",
-        "relative tolerance": "--tolerance-rel",
-    }  # fmt: skip
-    try:
-        yield
-    except ConfigError as error:
-        what, colon, rest = str(error).partition(":")
-        for name, option in names.items():
-            what = what.replace(name, option)
-        raise ConfigError(what + colon + rest) from None
 
 
 def _report(findings: list[gate.Finding], junit: Path | None, json: str | None, verbose: bool) -> None:

@@ -82,11 +82,9 @@ class Tolerance:
         amounts = {}
         for name, amount in (absolute or {}).items():
             if name not in guarded():
-                raise ConfigError(
-                    f"absolute tolerance of {shown(name)}: unknown measure; use one of {', '.join(guarded())}"
-                )
-            amounts[name] = _tolerated(f"absolute tolerance of {name}", amount, MEASURES[name].unit, force)
-        return cls(amounts, _tolerated("relative tolerance", relative, "fraction", force), force)
+                raise ConfigError(f"tolerance_abs of {shown(name)}: unknown measure; use one of {', '.join(guarded())}")
+            amounts[name] = _tolerated(f"tolerance_abs of {name}", amount, MEASURES[name].unit, force)
+        return cls(amounts, _tolerated("tolerance_rel", relative, "fraction", force), force)
 
     def check_amounts(self, baseline: Baseline) -> None:
         """Raise ConfigError if an amount with a unit exceeds every value of the baseline: any change would pass."""
