@@ -60,7 +60,6 @@ class LocalSearch:
         self.trial = replace(problem, m=min(problem.m, TRIAL * problem.devices))
         self.tries = min(max(work // self.trial.rows, 1), MAX_TRIES)
         self.moves = min(max(MOVES * work // problem.rows, 1), MAX_MOVES)
-        self._dues: dict[tuple[int, int], np.ndarray] = {}
         self._best_of_settings: TimedLists | None = None
         self.pool = self._first_settings()
         self.others = [*bases, *([] if self._best_of_settings is None else [self._best_of_settings])]
@@ -124,11 +123,8 @@ class LocalSearch:
 
     def _due(self, problem: Problem, pace: int) -> np.ndarray:
         """Return the due time of each action by code and microbatch, as `schedule_greedily` reads it."""
-        key = pace, problem.m
-        if key not in self._dues:
-            starts = problem.starts_alone[: 2 * problem.stages, None]
-            self._dues[key] = (starts + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
-        return self._dues[key]
+        starts = problem.starts_alone[: 2 * problem.stages, None]
+        return (starts + PACES[pace] * problem.device_seconds.max() * np.arange(problem.m)).ravel()
 
     def _first_setting(self, number: int) -> Setting:
         """Return the first setting of this number: `FIRST_RULES`, then multiples of the minimum with random rules."""
