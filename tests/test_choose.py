@@ -23,6 +23,7 @@ from ppsim.analysis import (
     packing_bound,
     step_bound,
 )
+from ppsim.config import config_yaml
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.launch import FRAMEWORKS
 from ppsim.studies import Candidate
@@ -51,6 +52,24 @@ def _candidate(step, **changes):
         for key, value in changes.items()
     }
     return Candidate(changes, {"iteration_time": step, "peak_memory": 1.0})
+
+
+def test_a_free_schedule_has_any_number_of_stages_and_is_no_slower_than_the_advice():
+    # interleaved 1F1B with two stages per device does not fit, with four it does
+    choice, advice = ppsim.choose(LLAMA, free=["schedule.name"]), ppsim.advise(LLAMA)
+    best = choice.best.config.schedule
+    assert (best["name"], best["stages_per_device"]) == ("interleaved-1f1b", 4)
+    assert choice.ranked[0].step <= min(one.step for one in advice.better if one.kind == "schedules")
+    two = ppsim.choose(LLAMA, free=["schedule.name"], only={"schedule.stages_per_device": [2]})
+    assert two.best.config.schedule["name"] == "1f1b"
+
+
+def test_the_page_names_the_sizes_that_a_whole_config_leaves_fixed(tmp_path):
+    job = tmp_path / "job.yaml"
+    job.write_text(config_yaml(ppsim.load_config(LLAMA, overrides={"layout.tensor": 1})))
+    note = "not free: layout.tensor, schedule.devices, schedule.name; --free KEY chooses one\n"
+    assert note in run_ppsim("choose", job).out
+    assert "not free" not in run_ppsim("choose", job, "--free", "schedule.name").out
 
 
 def test_one_idea_is_one_row_the_simplest_variant_within_a_per_cent_of_its_fastest():

@@ -40,6 +40,7 @@ from ppsim.studies.points import SAME, Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause
 from ppsim.studies.towers import ENCODER_SIZES, EncoderKey, encoder_size
 
+MAIN_KEYS = (Key.TENSOR, Key.DEVICES, "schedule.name")  # a job can gain most from them
 UNITS = {
     "iteration_time": "seconds", "tokens_per_second": "tokens per second", "mfu": "fraction", "peak_memory": "bytes",
     "bubble_fraction": "fraction", "peak_activations": "microbatches through one device share of the model",
@@ -156,6 +157,8 @@ def choice_lines(
         yield f"row 1: the simplest of {variants}, with other stages, microbatches or sharding"
     tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
+    if config.model is not None and not found.space.values.keys() & {*MAIN_KEYS}:
+        yield f"not free: {', '.join(MAIN_KEYS)}; --free KEY chooses one"
     yield ""
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""

@@ -355,6 +355,8 @@ def _chosen(
     left_out = {key for key in FREE if key not in OPT_IN and not _is_given(data, key)}
     if free is not None:
         left_out &= {"schedule.name", Key.DEVICES}
+    if "schedule.name" in wanted and not wanted["schedule.name"] and value_at(data, Key.STAGES) is None:
+        left_out.add(Key.STAGES)  # any family, so with any number of stages: with two, many do not fit
     return {key: wanted.get(key) for key in FREE if key in wanted or key in left_out}
 
 
