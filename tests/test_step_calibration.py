@@ -274,6 +274,13 @@ def test_the_command_names_constants_runs_and_the_next_run(runs_file, tmp_path):
     assert json.loads(document)["calibrations"] == ["calibrated with 4 runs"]
 
 
+def test_runs_whose_configs_have_one_name_are_told_apart_by_their_files(runs_file, tmp_path):
+    for number in range(4):
+        _written(tmp_path / f"job{number}.yaml", {**config_of(*SIZES[number]), "name": "my job"})
+    done = ppsim("calibrate", "--steps", runs_file, "-o", tmp_path / "made.yaml")
+    assert all(f"my job, job{number}.yaml  " in done.out for number in range(3))
+
+
 BAD = {
     "[]": "is empty; list runs, such as",
     "5": "5 must be a list of runs, such as",

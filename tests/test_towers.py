@@ -215,6 +215,7 @@ def test_illegal_sizes_are_one_error(change, message):
         (lambda: simulate(EncoderTower(frozen=True, prefetch=3)), "2 microbatches of the encoder, fewer than pre"),
         (lambda: before_prefetching(EncoderTower(frozen=True, prefetch=1)), "prefetches 1 microbatch more than"),
         (lambda: simulate_plain(EncoderTower(stages=2)), "the schedule has 2 stages"),
+        (lambda: TowerCosts(ENCODER, BACKBONE, EncoderTower()), "must be a ppsim.costs.EncoderTower, before both"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(make, message):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, CostError
+from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import check_fields, choice, declared, described, flag, text, whole_number
 from ppsim.costs.pairs import distinct_values
 from ppsim.costs.setup import Setup, card_columns
@@ -91,6 +91,10 @@ class TowerCosts:
     border: tuple[float, float] | None = declared(
         "(latency, seconds per byte) of the link between the towers. Default: the slowest link of either.", default=None
     )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.encoder, EncoderTower):
+            raise CostError(f"encoder: {shown(self.encoder)} must be a ppsim.costs.EncoderTower, before both costs")
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
         """Return the costs of a schedule; CostError if it has no stages beside the encoder's, or costs do not fit."""

@@ -68,6 +68,13 @@ class StepRun(NamedTuple):
     seconds: float
     peak_memory: float | None
 
+    @property
+    def name(self) -> str:
+        """Name of the config, and its file if the name is another: configs of one job often have one name."""
+        file, name = os.path.basename(self.config.path), self.config.name
+        is_other = os.path.isfile(self.config.path) and os.path.splitext(file)[0] != name
+        return f"{name}, {file}" if is_other else name
+
 
 @checked_call()
 def calibrate_steps(runs: Sequence[Mapping[str, Any]]) -> Calibration:
@@ -390,7 +397,7 @@ def _measured(
     without = np.linalg.inv(np.linalg.inv(fit.covariance) - own)
     grows = np.sqrt(np.diag(without) / np.diag(fit.covariance))
     return MeasuredRun(
-        name=run.config.name,
+        name=run.name,
         seconds=run.seconds,
         before=before[number].iteration_time,
         after=after[number].iteration_time,
