@@ -185,7 +185,8 @@ class ChartRows(Artist):
             begin, end = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
             for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
                 inset, frame = edge * place.pixel, {"edgecolors": colour, "linewidths": thick * POINTS}
-                edges = begin + inset, end - inset, above - inset, below + inset
+                seen = end - begin > 4 * inset  # lines that leave something of the colour
+                edges = (begin + inset)[seen], (end - inset)[seen], (above - inset)[seen], (below + inset)[seen]
                 self._rectangles(renderer, *edges, "none", **frame)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
