@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from importlib import import_module
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ import typer.core
 import typer.main
 
 from ppsim import __version__
+from ppsim.base.tables import paragraph
 
 INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP")  # signals that end a command
@@ -23,20 +25,20 @@ _REPEAT_SECONDS, _REPEATS = 1.0, 5
 COMMANDS = {
     "simulate": ("simulate", "step, memory, idle time"),
     "compare": ("compare", "schedules at equal work"),
-    "sweep": ("sweep", "every combination of values"),
-    "what-if": ("what_if", "before and after a change"),
+    "sweep": ("sweep", "combinations of values"),
+    "what-if": ("what_if", "before and after"),
     "fits": ("fits", "does it fit in memory"),
     "explore": ("explore", "an interactive page"),
-    "choose": ("choose", "the fastest layout that fits"),
-    "advise": ("advise", "the change that helps most"),
-    "optimum": ("optimum", "shortest order of a tiny case"),
+    "choose": ("choose", "the fastest layout"),
+    "advise": ("advise", "the best change"),
+    "optimum": ("optimum", "prove a tiny case"),
     "fill": ("fill", "other work in idle time"),
     "lengths": ("lengths", "pack unequal sequences"),
-    "import": ("import_launch", "a launch script to a config"),
-    "export": ("export", "a config to a launch script"),
+    "import": ("import_launch", "from a launch script"),
+    "export": ("export", "to a launch script"),
     "explain": ("explain", "time of a measured step"),
     "calibrate": ("calibrate", "costs from your own runs"),
-    "evaluate": ("evaluate", "predicted against measured"),
+    "evaluate": ("evaluate", "predicted, measured"),
     "check": ("check", "baselines and limits"),
     "validate": ("validate", "schedule files"),
     "list": ("families", "schedules"),
@@ -63,12 +65,12 @@ class CommandGroup(typer.core.TyperGroup):
 
     def get_help(self, ctx: Any) -> str:
         """Return the usage, two commands a line by group, and the exit statuses."""
-        lines = ["Usage: ppsim COMMAND [CONFIG.yaml] [OPTIONS]", str(self.help), ""]
+        lines = ["Usage: ppsim COMMAND [CONFIG.yaml] [OPTIONS]", *paragraph(str(self.help)), ""]
         for group, names in GROUPS.items():
-            cells = [f"{name:<11}{COMMANDS[name][1]:<31}" for name in names]
+            cells = [f"{name:<11}{COMMANDS[name][1]:<25}" for name in names]
             pairs = ["".join(cells[index : index + 2]) for index in range(0, len(cells), 2)]
-            lines += [f"{'' if number else group:<10}{pair}".rstrip() for number, pair in enumerate(pairs)]
-        return "\n".join([*lines, "", *LAST_LINES])
+            lines += [f"{'' if number else group:<9}{pair}".rstrip() for number, pair in enumerate(pairs)]
+        return "\n".join([*lines, "", *chain.from_iterable(map(paragraph, LAST_LINES))])
 
 
 LAST_LINES = (

@@ -163,7 +163,7 @@ def test_table_has_a_row_for_each_action(tmp_path):
 
 def test_json_goes_to_a_file_beside_the_summary(tmp_path):
     outcome = ppsim(*FLAGS, "--json", tmp_path / "result.json")
-    assert "step           33 s" in outcome.out
+    assert "step         33.0 s" in outcome.out
     assert json.loads((tmp_path / "result.json").read_text())["makespan"] == 33
 
 

@@ -33,27 +33,32 @@ SMALL_RUN = """\
 16 actions, transport async, engine event
 
 makespan              15.04 ms             last end - first start over all devices
-lower_bound           15.04 ms (at bound)  no order with the same peaks is faster; (+x %): makespan above the bound
+lower_bound           15.04 ms (at bound)  no order with the same peaks is faster; (+x %): makespan
+                                           above the bound
 span                  15.04 ms             max over devices of (its last end - its first start)
 bubble_fraction       0.2021 (20.2 %)      1 - sum(busy) / (devices x makespan): idle / total
 bubble_ratio          0.2533 (25.3 %)      sum(idle) / sum(busy): idle / ideal
-span_bubble_fraction  0.2021 (20.2 %)      1 - max(busy) / span: for equal devices the zero-bubble papers' bubble rate
-peak_activations      2 (device 0)         maximum live activations of a device, in microbatches of one device share
-peak_memory           8 GB (device 0)      largest of a device: weights, gradients, optimizer, activations, buffers
+span_bubble_fraction  0.2021 (20.2 %)      1 - max(busy) / span: for equal devices the zero-bubble
+                                           papers' bubble rate
+peak_activations      2 (device 0)         maximum live activations of a device, in microbatches of
+                                           one device share
+peak_memory           8 GB (device 0)      largest of a device: weights, gradients, optimizer,
+                                           activations, buffers
 
 device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory
 0       12 ms  3.04 ms           20.2 %                  30 µs                 2         8 GB
 1       12 ms  3.04 ms           20.2 %                  10 µs                 1         6 GB
-exposed communication: collectives inside its actions, and idle time under transfer, queue and sharding
+exposed communication: collectives inside its actions, and idle time under transfer, queue and
+  sharding
 
 costs
-  forward           1 ms   one microbatch through one stage  given
-  backward          2 ms   one microbatch through one stage  given
-  latency           10 µs  each transfer                     given
-  activation_bytes  2 GB   one microbatch on one stage       given
-  weight_bytes      4 GB   one stage                         given
-  gradient_bytes    0 B    one stage                         default
-  optimizer_bytes   0 B    one stage                         default
+  forward           1 ms   given    one microbatch through one stage
+  backward          2 ms   given    one microbatch through one stage
+  latency           10 µs  given    each transfer
+  activation_bytes  2 GB   given    one microbatch on one stage
+  weight_bytes      4 GB   given    one stage
+  gradient_bytes    0 B    default  one stage
+  optimizer_bytes   0 B    default  one stage
 """
 
 
@@ -81,12 +86,12 @@ def test_uneven_stages_show_their_range():
     text = run("1f1b", 3, 4, ppsim.Costs(forward=[1, 2, 3], backward=[2, 4, 6], per="stage")).summary(
         verbose=True, costs=True
     )
-    assert "forward    1 s .. 3 s    one microbatch through one stage  given" in text
+    assert "forward    1 s .. 3 s    given    one microbatch through one stage" in text
 
 
 def test_what_nobody_gave_is_said_to_be_a_default():
     text = run("1f1b").summary(verbose=True, costs=True)
-    assert "forward    1 s           one microbatch through one stage  default" in text
+    assert "forward    1 s           default  one microbatch through one stage" in text
     assert "transfers  take no time" in text
     assert "peak_memory           unknown" in text
 
@@ -113,9 +118,9 @@ def test_the_summary_says_what_derived_costs_assume_as_json_does():
 ANSWER = """\
 1f1b, 2 devices, 4 microbatches
 
-step     15 ms
-memory    8 GB  device 0, the fullest
-bubble  20.2 %  idle / total device time
+step    15.0 ms
+memory  8.00 GB  device 0, the fullest
+bubble   20.2 %  idle / total device time
 
 """
 

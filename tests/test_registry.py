@@ -145,7 +145,7 @@ def test_a_family_added_to_the_registry_is_seen_everywhere(two_by_two):
     assert " ".join(lists[0]) == "0F0 0F1 0B0 0B1 0F2 0F3 0B2 0B3"
     assert "two-by-two" in command("list").out
     assert "This test, 2026" in command("list", "two-by-two").out
-    assert "step           60 s" in command("simulate", UNIT_COSTS, "--schedule", "two-by-two").out
+    assert "step         60.0 s" in command("simulate", UNIT_COSTS, "--schedule", "two-by-two").out
     runs = ppsim.compare({"schedule": {"name": "1f1b", "devices": 2, "microbatches": 4}}).timelines
     assert "two-by-two" in [run.schedule.name for run in runs]
     steps = [one.step for one in ppsim.advise(UNIT_COSTS, research=True).advice if one.what == "two-by-two"]

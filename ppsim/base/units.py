@@ -118,6 +118,12 @@ def three_digits(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:#.3g}".rstrip(".")
 
 
+def rounded_text(value: float, unit: str) -> str:
+    """Return seconds or bytes with three significant digits, zeros too, such as 9.00 s or 59.0 GB."""
+    scaled = axis_unit(abs(value), unit)
+    return f"{three_digits(value * scaled.factor)} {scaled.symbol}"
+
+
 def seconds_text(seconds: float, digits: int = 4) -> str:
     """Return a time with its unit and `digits` significant digits, such as 12.5 ms.
 

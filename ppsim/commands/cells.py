@@ -11,7 +11,7 @@ from typing import Any
 from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
 from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width
-from ppsim.base.units import percent_text, three_digits, time_unit
+from ppsim.base.units import percent_text, rounded_text, three_digits
 from ppsim.config import Config
 from ppsim.frameworks import LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
 from ppsim.launch import FRAMEWORKS, flags_in, own_framework
@@ -88,8 +88,7 @@ def _peak_in_usable(peak: float, capacity: float, headroom: float) -> str:
 
 def step_text(seconds: float) -> str:
     """Return a predicted step with three digits, such as 3.70 s."""
-    unit = time_unit(seconds)
-    return f"{three_digits(seconds * unit.factor)} {unit.symbol}"
+    return rounded_text(seconds, "seconds")
 
 
 def versus(step: float, first: float) -> str:

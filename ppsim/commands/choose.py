@@ -154,7 +154,7 @@ def choice_lines(
     yield from _table(found, shown)
     if found.ranked[0].alike:
         variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)} of each other"
-        yield f"row 1: the simplest of {variants}, with other stages, microbatches or sharding"
+        yield from paragraph(f"row 1: the simplest of {variants}, with other stages, microbatches or sharding")
     tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
     if config.model is not None and not found.space.values.keys() & {*MAIN_KEYS}:
@@ -288,7 +288,9 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         if fault := pytorch_fault(best.run.schedule):
             yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
         else:
-            yield "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+            yield from paragraph(
+                "PyTorch: --csv schedule.csv writes the schedule; torch.distributed.pipelining reads it"
+            )
         yield "config:"
         yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
         return
@@ -308,8 +310,9 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
             own = f" --framework {name}" * (name != (own_framework(config) or next(iter(found))))
-            writes = "     " if output else "     -o best.yaml writes the config; "
-            yield f"{writes}ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
+            writes = "" if output else "-o best.yaml writes the config; "
+            script = f"ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
+            yield from paragraph(writes + script, "     ")
             return
     others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)
     yield from paragraph("; ".join(map(str, found.values())) + f"; --framework {others} tries what it runs", "run  ")

@@ -12,7 +12,7 @@ from ppsim.analysis.filling import ALL_THAT_FIT, Filling, FillItem, fill_items
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
-from ppsim.base.tables import aligned
+from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
 from ppsim.commands.cells import gigabytes, memory_text, step_text
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, draws, read_headroom, takes_case
@@ -80,7 +80,9 @@ def _page(filling: Filling, headroom: float, verbose: bool) -> Iterator[str]:
         f"{seconds_text(idle, 3)} idle ({percent_text(filling.used_fraction, 0)}); step stays {step_text(filling.step)}"
     )
     if pieces:
-        yield f"the same work after the step, spread over all devices, would add {seconds_text(spread, 3)} to each step"
+        yield from paragraph(
+            f"the same work after the step, spread over all devices, would add {seconds_text(spread, 3)} to each step"
+        )
     yield ""
     yield from _items(filling)
     yield ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
-from ppsim.base.tables import line_width
+from ppsim.base.tables import paragraph
 from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, lines_of_changes
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
@@ -43,11 +42,11 @@ def fits(
 def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], verbose: bool) -> Iterator[str]:
     memory = run.memory()
     device = int(memory.peak.argmax())
-    yield _verdict(memory, headroom, device)
+    yield from paragraph(_verdict(memory, headroom, device))
     sizes = [(name, float(getattr(memory, name)[device])) for name in PARTS]
     parts = sorted(sizes, key=lambda part: -part[1])
     texts = (f"{name.replace('_', ' ')} {gigabytes(size)}" for name, size in parts if size)
-    yield from textwrap.wrap(f"device {device}: {', '.join(texts)}", line_width())
+    yield from paragraph(f"device {device}: {', '.join(texts)}")
     if found:
         yield ""
         yield from candidate_table("would fit", found, case, headroom)

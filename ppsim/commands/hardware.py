@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppsim.base.tables import aligned, texts_once
+from ppsim.base.tables import aligned, paragraph, texts_once
 from ppsim.base.units import value_text
 from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import answer, command
@@ -54,7 +54,8 @@ def hardware_text(verbose: bool = False, costs: bool = False) -> str:
         right = aligned([("link", "one way", "latency"), *((name, rate, wait) for name, rate, _, wait in links)], 1)
         width = max(map(len, left)) + 6
         lines = [f"{one:<{width}}{other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
-        lines += ["", "bf16: dense peak; one way: bandwidth of one device or network card; latency: of one message"]
+        notes = "bf16: dense peak; one way: bandwidth of one device or network card; latency: of one message"
+        lines += ["", *paragraph(notes)]
     return "\n".join([*lines, *(["", "sources", *_sources()] if costs else [])])
 
 

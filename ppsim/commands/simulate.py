@@ -11,7 +11,6 @@ import typer
 
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import within
 from ppsim.commands import options
 from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
 from ppsim.commands.reporting import OutputOption, answer, command, print_data, say, takes_colours, write_files
@@ -94,7 +93,7 @@ def simulate(
     answer(
         timeline.to_dict() | own if json else {},
         json,
-        lambda: within(summary_text(timeline, verbose, costs, columns), columns) + below,
+        lambda: summary_text(timeline, verbose, costs, columns) + below,
     )
     if chart:
         print_data(chart, takes_colours())

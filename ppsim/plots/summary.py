@@ -15,8 +15,8 @@ from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_limit
-from ppsim.base.tables import aligned, layout_lines, line_width, with_remarks
-from ppsim.base.units import counted, percent_text, seconds_text, value_text
+from ppsim.base.tables import aligned, layout_lines, line_width, with_remarks, within
+from ppsim.base.units import counted, percent_text, rounded_text, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.lengths import HOST_MEMORY
@@ -49,16 +49,16 @@ def summary_text(
         lines += ["", *_measure_lines(timeline)]
     if costs:
         lines += ["", *_cost_lines(timeline)]
-    return "\n".join(lines) + "\n"
+    return within("\n".join(lines), width or line_width())
 
 
 def _answer(timeline: TimelineColumns) -> list[str]:
     """Return step, memory and bubble, each with a remark."""
     measured = {measure.name: measure.of(timeline) for measure in _measures_of([timeline])}
     remarks = [interval_in_words(timeline)]
-    if measured.get("tokens_per_second") is not None:
+    if (rate := measured.get("tokens_per_second")) is not None:
         remarks += [
-            f"{_rounded(measured['tokens_per_second']):,.0f} tokens/s",
+            f"{float(f'{rate:.3g}'):,.0f} tokens/s",
             f"MFU {percent_text(measured['mfu'])}, attention in full",
         ]
     idle, bubble = ["idle / total device time", busiest_device(timeline)], "bubble_fraction"
@@ -66,15 +66,10 @@ def _answer(timeline: TimelineColumns) -> list[str]:
         idle[0] = f"{idle[0]} between fill and drain; {percent_text(measured[bubble])} with them"
         bubble = "steady_bubble_fraction"
     return with_remarks([
-        ("step", seconds_text(iteration_time(timeline), 3), "; ".join(filter(None, remarks))),
+        ("step", rounded_text(iteration_time(timeline), "seconds"), "; ".join(filter(None, remarks))),
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
     ])  # fmt: skip
-
-
-def _rounded(value: float) -> float:
-    """Return a number with three significant digits."""
-    return float(f"{value:.3g}")
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
@@ -89,8 +84,8 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
         remark = f"{fits}microbatches of a device share on device {device}, the fullest"
         return "activations", f"{held[device]:.3g}", remark
     device = int(peak.argmax())
-    fits = "" if usable is None else f"{fit_of(timeline)}: {value_text(_rounded(usable), 'bytes')} usable on "
-    return "memory", value_text(_rounded(peak[device]), "bytes"), f"{fits}device {device}, the fullest"
+    fits = "" if usable is None else f"{fit_of(timeline)}: {rounded_text(usable, 'bytes')} usable on "
+    return "memory", rounded_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
 
 
 def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
@@ -227,7 +222,7 @@ def _range_text(values: np.ndarray, unit: str) -> str:
 
 
 def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
-    """Return each cost, its range over stages, its meaning, and its origin: given, derived, measured or default."""
+    """Return each cost, its range over stages, its origin (given, derived, measured or default), and its meaning."""
     provenance = getattr(timeline.costs, "provenance", {})
     rows = []
     for name, parameter in PARAMETERS.items():
@@ -235,9 +230,9 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
         values = parameter["column"](timeline.table) if _has_a_row(name, origin, timeline) else None
         if values is None:
             continue
-        rows.append((name, _range_text(values, parameter["unit"]), parameter["note"], origin))
+        rows.append((name, _range_text(values, parameter["unit"]), origin, parameter["note"]))
     are_free = timeline.plan.remote.any() and not np.any(timeline.plan.transfer_seconds)
-    return [*rows, ("transfers", "take no time", "", "default")] if are_free else rows
+    return [*rows, ("transfers", "take no time", "default", "")] if are_free else rows
 
 
 def _has_a_row(name: str, origin: str, timeline: TimelineColumns) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ppsim.base.units import percent_text, value_text
+from ppsim.base.units import percent_text, rounded_text
 from ppsim.plots.summary import busiest_device
 from ppsim.run.timelines import Timeline
 
@@ -36,4 +36,4 @@ def removed_cause(before: Mapping[str, float], after: Mapping[str, float]) -> st
     """Return the cause in `seconds_by_cause` that shrank most, with its seconds, as text; None if none did."""
     gains = {cause: before[cause] - after[cause] for cause in before}
     cause = max(gains, key=lambda name: gains[name])
-    return f"{cause} -{value_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * sum(before.values()) else None
+    return f"{cause} -{rounded_text(gains[cause], 'seconds')}" if gains[cause] > 1e-9 * sum(before.values()) else None
