@@ -70,6 +70,7 @@ def test_the_page_names_the_sizes_that_a_whole_config_leaves_fixed(tmp_path):
     note = "not free: layout.tensor, schedule.devices, schedule.name; --free KEY chooses one\n"
     assert note in run_ppsim("choose", job).out
     assert "not free" not in run_ppsim("choose", job, "--free", "schedule.name").out
+    assert "not free: schedule.name; --free KEY" in run_ppsim("choose", UNIT_COSTS).out
 
 
 def test_one_idea_is_one_row_the_simplest_variant_within_a_per_cent_of_its_fastest():

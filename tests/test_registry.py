@@ -221,6 +221,8 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, near):
 
 def test_a_name_near_to_none_is_answered_with_all():
     names = re.escape(", ".join(FAMILIES))
+    with pytest.raises(BuildError, match=r"a file of lists is given as schedule.csv, such as schedule.csv=mine.csv$"):
+        ppsim.build("mine.csv", devices=2, microbatches=2)
     with pytest.raises(BuildError, match=rf"^unknown schedule 'nope'; the names are: {names}; `ppsim list`"):
         ppsim.build("nope", devices=2, microbatches=2)
 

@@ -157,8 +157,9 @@ def choice_lines(
         yield from paragraph(f"row 1: the simplest of {variants}, with other stages, microbatches or sharding")
     tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
-    if config.model is not None and not found.space.values.keys() & {*MAIN_KEYS}:
-        yield f"not free: {', '.join(MAIN_KEYS)}; --free KEY chooses one"
+    main = MAIN_KEYS if config.model is not None else MAIN_KEYS[-1:]  # given costs belong to one layout
+    if not found.space.values.keys() & {*main}:
+        yield f"not free: {', '.join(main)}; --free KEY chooses one"
     yield ""
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""

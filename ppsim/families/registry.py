@@ -166,6 +166,8 @@ def find_family(name: str) -> RegisteredFamily:
 
 def unknown_family(name: Any, known: Sequence[str]) -> str:
     """Return the message for a name that is none of the `known` ones, with the nearest of them."""
+    if str(name).lower().endswith(".csv"):
+        return f"unknown schedule {shown(name)}; a file of lists is given as schedule.csv, such as schedule.csv={name}"
     near = difflib.get_close_matches(shown(name), known, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else f"the names are: {', '.join(known)};"
     return f"unknown schedule {shown(name)}; {hint} `ppsim list` shows them"
