@@ -97,8 +97,8 @@ def test_a_slider_moves_the_step_and_the_address_holds_it(page, live):
         """const one = document.querySelector("input[name=F]"); one.value = 2; one.dispatchEvent(new Event("input"))"""
     )
     page.until("return location.hash.includes('F=2')")
-    label = page.run("return document.querySelector('canvas').getAttribute('aria-label')")
-    assert label.startswith("1f1b, 4 devices, 8 microbatches: 44.0 s, idle 27.3 %")
+    label = "1f1b, 4 devices, 8 microbatches: 44.0 s, idle 27.3 %"
+    page.until("return document.querySelector('canvas').getAttribute('aria-label').startsWith(arguments[0])", label)
     assert "so the sliders do not move it" in page.text("#rail")
 
 
