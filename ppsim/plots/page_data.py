@@ -202,10 +202,8 @@ def _times(prefix: str, spans: Spans, timeline: TimelineColumns) -> list[PageCol
 
 @cached_on
 def tick_seconds(timeline: TimelineColumns) -> float:
-    """Return the seconds of a tick, to which a page rounds times; many actions get the coarsest tick that shows all.
-
-    The finest tick is a power of ten: decimal times are multiples of it, so that equal gaps stay equal.
-    """
+    """Return the seconds of a tick, to which a page rounds times; many actions get the coarsest tick that shows all."""
+    # A power of ten: decimal times are multiples of it, so that equal gaps stay equal and compress.
     finest = 10.0 ** math.ceil(math.log10(makespan(timeline) / _MAX_TICKS)) if makespan(timeline) > 0 else 0.0
     if len(timeline.row_start) < _MANY:
         return finest
