@@ -185,7 +185,8 @@ def test_a_schedule_may_be_named_like_a_place_in_the_page(name):
 
 
 def four():
-    return [run(name, devices=8, microbatches=32) for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
+    costs = ppsim.Costs(latency=0.1)
+    return [run(name, devices=8, microbatches=32, costs=costs) for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
 
 
 @pytest.mark.parametrize(("timelines", "most"), [([run()], 60_000), (four(), 60_000), ([large()], 100_000)])
