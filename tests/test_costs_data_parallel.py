@@ -29,14 +29,14 @@ def run_of(layout: Layout, optimizer=None, sharded=False, **given):
 
 
 def all_gather(size, total_bytes, link, nodes=1):
-    """Seconds of a ring: a start of 2.5 hops, size - 1 hops, one of a node between nodes."""
-    hops = (2.5 + size - nodes) * FAST.latency + (nodes - 1) * link.latency
+    """Seconds of a ring: size - 1 hops, one of a node between nodes."""
+    hops = (size - nodes) * FAST.latency + (nodes - 1) * link.latency
     return hops + (size - 1) / size * total_bytes / link.bandwidth
 
 
 def all_reduce(size, total_bytes, link, nodes=1):
     """Seconds of two passes, or up and down a tree."""
-    hops = (1.5 + size / nodes) * FAST.latency + math.ceil(math.log2(nodes)) * link.latency
+    hops = (size / nodes - 1) * FAST.latency + math.ceil(math.log2(nodes)) * link.latency
     tree = 2 * (hops + total_bytes / link.bandwidth)
     return min(2 * all_gather(size, total_bytes, link, nodes), tree)
 

@@ -94,14 +94,15 @@ def test_buckets_leave_of_a_reduction_what_the_last_backward_does_not_cover():
 
 def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
     plain, once, limited = (
-        derived(EXPERTS, data=8, expert=8, **more).exchange(EXPERTS.layers[1]).forward / 2
+        derived(EXPERTS, data=8, expert=8, **more).exchange(EXPERTS.layers[1])
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_nodes": 1})
     )
     border, speed = 2 * 16 * 8, EXCHANGE_BANDWIDTHS[1] * 10
-    wait = 2 * 2e-4 / 2  # of two nodes, once for dispatch and combine
-    assert plain == pytest.approx(2 * border * (4 / 8) / 10 + wait)
-    assert once == pytest.approx(2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / speed + wait)
-    assert limited == pytest.approx(border * (1 / 2) / speed + wait)
+    wait = 2 * 2e-4  # of two nodes, before a dispatch; and before numbers of tokens are gathered, in F
+    assert plain.input_grad == pytest.approx(2 * 2 * border * (4 / 8) / 10 + wait)
+    assert plain.forward - plain.input_grad == pytest.approx(wait)
+    assert once.forward == once.input_grad == pytest.approx(2 * 2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / speed + wait)
+    assert limited.forward == pytest.approx(2 * border * (1 / 2) / speed + wait)
 
 
 def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():

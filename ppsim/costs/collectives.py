@@ -196,14 +196,21 @@ def context_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the seconds of sending tokens to their experts (dispatch) and back (combine)."""
-    if not layer.expert_parameters or setup.layout.expert == 1:
+    """Return the seconds of sending tokens to their experts (dispatch) and back (combine).
+
+    GPUs wait for the last one before a dispatch, and before each gather of numbers of tokens, a collective of its own
+    in F of a plain exchange: NVIDIA/Megatron-LM d98e8a6, core/transformer/moe/token_dispatcher.py, preprocess;
+    pytorch/torchtitan, models/common/token_dispatcher.py. A combine finds them together.
+    """
+    layout, cluster = setup.layout, setup.cluster
+    if not layer.expert_parameters or layout.expert == 1:
         return 0.0, 0.0
-    dispatched = FP8_BYTES / VALUE_BYTES if setup.layout.fp8_dispatch else 1.0
+    dispatched = FP8_BYTES / VALUE_BYTES if layout.fp8_dispatch else 1.0
     tokens = setup.own_border_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
-    tokens *= setup.layout.split_experts if setup.layout.run_by.facts.moves.copies else 1  # all, on each of these GPUs
-    seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens)
-    return seconds, seconds
+    tokens *= layout.split_experts if layout.run_by.facts.moves.copies else 1  # all, on each of these GPUs
+    wait = group_of(cluster, layout.expert, layout.split_experts).wait
+    seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens) + wait
+    return seconds + (wait if layout.chosen("expert_exchange") == "all-to-all" else 0.0), seconds
 
 
 def copied_bytes(setup: Setup, stages: Sequence[Iterable[str]], part: float) -> np.ndarray:
@@ -251,5 +258,4 @@ def _all_to_all(setup: Setup, moved: float) -> float:
     ways = [(inside / speeds[0], cluster.link_of_group(1))]
     if nodes > 1:
         ways.append((between / speeds[1], cluster.link_of_group(layout.split_experts * layout.expert)))
-    wait = group_of(cluster, layout.expert, layout.split_experts).wait / 2  # one a pass: a combine finds all together
-    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways) + wait
+    return max(link.latency + copies * moved / link.bandwidth for copies, link in ways)

@@ -77,7 +77,7 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     """
     # the host of F reads the numbers of tokens before it starts more: core/transformer/moe/token_dispatcher.py
     waiting = host_seconds(setup, layer)[0] if layer.expert_parameters else 0.0
-    dispatch = expert_parallel(setup, layer)[0] / 2
+    dispatch = expert_parallel(setup, layer)[1] / 2
     core, matrices = layer.attention_core, 0.0
     if layer.recomputable:
         matrices = setup.model.sequence * sum(matrix.flops for matrix in attention_matrices(setup.model))

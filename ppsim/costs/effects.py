@@ -131,7 +131,7 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
     repeated = sum(forward for (forward, _), again in parts if again and layer.recomputable)
     if setup.layout.run_by.facts.stops_early:  # before the tokens come back from the experts
-        repeated -= collectives.expert_parallel(setup, layer)[0] / 2
+        repeated -= collectives.expert_parallel(setup, layer)[1] / 2
     return Exchange(sum(forward for (forward, _), _ in parts), sum(back for (_, back), _ in parts), repeated)
 
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from ppsim.costs.sheets import Cluster, LinkSheet
 
-START_HOPS = 2.5  # the start of a collective, in hops inside a node: 8.4 over 3.4 µs in NCCL's tuning model
-WAITING_NODES = 64  # largest number of nodes with a measured wait; steps on 128 to 484 show none longer: accuracy.md
 # Of kernels that send each copy of a token, inside nodes and between: HybridEP 465 to 546 GB/s of NVLink 5,
 # DeepEP 43 GB/s of InfiniBand NDR (deepseek-ai/DeepEP, docs/README_Hybrid-EP.md, README.md); and the processors that
 # they take: 32 of 148 (Megatron-Bridge, moe_hybridep_num_sms), 20 of 132 (Megatron-LM, moe_deepep_num_sms), NCCL 16
@@ -31,21 +29,20 @@ class Group(NamedTuple):
 
     @property
     def ring_latency(self) -> float:
-        """Seconds of the start and of the hops of one pass through a ring."""
-        between = self.nodes - 1
-        return (START_HOPS + self.size - 1 - between) * self.inside + between * self.link.latency
+        """Seconds of the hops of one pass through a ring."""
+        return (self.size - self.nodes) * self.inside + (self.nodes - 1) * self.link.latency
 
     @property
     def tree_latency(self) -> float:
-        """Seconds of the start and of the hops up a tree: a chain inside each node, a binary tree of the nodes."""
+        """Seconds of the hops up a tree: a chain inside each node, a binary tree of the nodes."""
         chain = -(-self.size // self.nodes) - 1
-        return (START_HOPS + chain) * self.inside + math.ceil(math.log2(self.nodes)) * self.link.latency
+        return chain * self.inside + math.ceil(math.log2(self.nodes)) * self.link.latency
 
 
 def group_of(cluster: Cluster, size: int, distance: int = 1) -> Group:
     """Return the group of `size` GPUs at a `distance` of GPUs from each other, while all such groups are busy."""
     nodes = min(size, -(-size * distance // cluster.gpus_per_node))
-    wait = cluster.node_wait * min(nodes, WAITING_NODES) if nodes > 1 else 0.0
+    wait = cluster.node_wait * nodes if nodes > 1 else 0.0
     return Group(size, nodes, cluster.link_of_ring(size, distance), cluster.link.latency, wait)
 
 

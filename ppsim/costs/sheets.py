@@ -145,7 +145,7 @@ class Cluster:
         None, example="4", default_text="one a GPU, no waiting",
     )  # fmt: skip
     node_wait: float = declared(
-        "seconds that each of the first 64 nodes adds to a collective, because all wait for the last one",
+        "seconds that each node adds to a collective, because all wait for the last one",
         rules.weight, NODE_WAIT, unit="seconds", example="100 us", default_text="200 us",
     )  # fmt: skip
     host_bandwidth: float = declared(
