@@ -98,10 +98,11 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_nodes": 1})
     )
     border, speed = 2 * 16 * 8, EXCHANGE_BANDWIDTHS[1] * 10
+    others = 1 - (1 / 2) ** 2  # of the tokens, those with an expert on a node
     wait = 2 * 2e-4  # of two nodes, before a dispatch; and before numbers of tokens are gathered, in F
     assert plain.input_grad == pytest.approx(2 * 2 * border * (4 / 8) / 10 + wait)
     assert plain.forward - plain.input_grad == pytest.approx(wait)
-    assert once.forward == once.input_grad == pytest.approx(2 * 2 * (1 - (1 / 2) ** 2) * border * (1 / 2) / speed + wait)
+    assert once.forward == once.input_grad == pytest.approx(2 * 2 * others * border * (1 / 2) / speed + wait)
     assert limited.forward == pytest.approx(2 * border * (1 / 2) / speed + wait)
 
 
