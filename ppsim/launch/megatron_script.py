@@ -164,6 +164,8 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:
         yield "layout.recompute=latent: the model has no latent attention"
+    if layout.expert > 1 and (layout.expert_nodes or layout.fp8_dispatch):
+        yield "layout.expert_nodes, layout.fp8_dispatch: it has no flags for them; leave both out"
     if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
     if layout.sharded and not layout.shards_by("block"):
