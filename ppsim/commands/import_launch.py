@@ -91,7 +91,7 @@ def _page(config: Any, reading: Reading, output: Path, verbose: bool) -> Iterato
     microbatches = counted(schedule.microbatches_of_a_step, "microbatch")
     stages = schedule.num_stages // schedule.devices
     name = schedule.name + f" x{stages}" * (stages > 1)
-    yield from paragraph(f"{output}: {sizes}, {name}, {microbatches}; from {reading.framework}")
+    yield f"{output}: {sizes}, {name}, {microbatches}; from {reading.framework}"
     flags = f"{counted(len(reading.read), 'flag')}, {len(reading.left_out)} not needed (logging, data, learning rate)"
     yield f"{'read':<{LABEL}}{flags}"
     if verbose:
