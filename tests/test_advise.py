@@ -12,6 +12,7 @@ from command_line import ppsim as run_ppsim
 import ppsim
 from ppsim.config import as_config, value_at
 from ppsim.costs import order_error
+from ppsim.studies import slow_device_losses
 
 GPT_3 = ppsim.load_config(CONFIGS / "gpt-3-175b-64xa100.yaml", overrides={"schedule.microbatches": 16}).data
 
@@ -264,3 +265,33 @@ def test_other_stages_than_the_bars_of_a_pattern_give_are_tried_with_balanced_la
     assert {"schedule.devices": 2, "layout.tensor": 2, "layout.sequence_parallel": True,
             "layout.partition": "balanced"} in changes  # fmt: skip
     assert any(one.get("schedule.name") == "interleaved-1f1b" for one in changes)
+
+
+def test_a_limit_on_activations_holds_in_every_ranking(tmp_path):
+    path = tmp_path / "limited.yaml"
+    path.write_text(
+        "schedule: {name: 1f1b, devices: 4, microbatches: 8}\ncosts: {forward: 1.0, backward: 2.0}\nmemory_limit: 4\n"
+    )
+    advised = [one.memory for one in ppsim.advise(path).better]
+    assert advised
+    assert max(advised) <= 4
+    chosen = ppsim.choose(path, free=["schedule.name"])
+    assert max(one.memory for one in chosen.ranked) <= 4
+    swept = run_ppsim("sweep", path, "--over", "schedule.name=1f1b,gpipe").out
+    assert "8 activations  !" in swept
+    assert "4 activations  !" not in swept
+    found = slow_device_losses(ppsim.load_config(path), {2: 1.2}, ["1f1b", "gpipe"])
+    assert [(row.schedule, row.fit) for row in found.rows] == [("1f1b", "fits"), ("gpipe", "over")]
+    path.write_text(path.read_text().replace("memory_limit: 4", "memory_limit: 0.5"))
+    assert ppsim.choose(path, free=["schedule.name"]).nothing_fits == "nothing fits the memory_limit of 0.5 activations"
+
+
+def test_given_bytes_are_shown_as_bytes(tmp_path):
+    path = tmp_path / "bytes.yaml"
+    path.write_text(
+        "schedule: {name: 1f1b, devices: 4, microbatches: 8}\n"
+        "costs: {forward: 1.0, backward: 2.0, activation_bytes: 1e9, weight_bytes: 2e9}\n"
+    )
+    shown = run_ppsim("advise", path).out
+    assert "memory 6.00 GB -> " in shown
+    assert "activations" not in shown

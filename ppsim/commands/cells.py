@@ -17,7 +17,7 @@ from ppsim.frameworks import LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
 from ppsim.launch import FRAMEWORKS, flags_in, own_framework
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
-from ppsim.studies.points import Candidate
+from ppsim.studies.points import Candidate, memory_limit
 from ppsim.studies.towers import EncoderKey, encoder_size
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
@@ -53,13 +53,14 @@ def capacity_of(config: Config) -> float | None:
 
 
 def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
-    """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs name no device.
+    """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs give no bytes.
 
     `with_usable` adds the usable memory: `75.1 GB of 72 GB usable (tight)`.
     """
     capacity = capacity_of(config)
     if capacity is None:
-        return f"{peak:.{DIGITS}g} activations"
+        text = gigabytes(peak) if config.in_bytes else f"{peak:.{DIGITS}g} activations"
+        return text + " over" * (peak > memory_limit(config, headroom))
     if with_usable:
         return _peak_in_usable(peak, capacity, headroom)
     state = fit_in_words(peak, capacity, headroom)

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.measures import MEASURES, Measure
-from ppsim.analysis.memory import HEADROOM, fit_in_words
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import capacity_of, gigabytes, step_text
+from ppsim.commands.cells import gigabytes, peak_text, step_text
 from ppsim.commands.options import draws, read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
-from ppsim.config import ConfigSource
+from ppsim.config import Config, ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.compare import is_asynchronous
@@ -136,16 +136,15 @@ def _compared(found: Sweep, ran: Sequence[Candidate]) -> Measure:
 
 
 def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:
-    """Return by the point's id whether its peak is tight in memory or over it; empty marks if no device is known."""
-    capacities: dict[str, float | None] = {}
+    """Return by the point's id whether its peak is tight in memory or over it; empty marks if no limit is known."""
+    configs: dict[str, Config] = {}
     marks = {}
     for point in points:
         hardware = str([item for item in point.changes.items() if item[0].startswith("hardware")])
-        if hardware not in capacities:
-            capacities[hardware] = capacity_of(source.config(own_changes(source, point.changes)))
-        capacity, peak = capacities[hardware], point.numbers["peak_memory"]
-        state = "fits" if capacity is None or peak is None else fit_in_words(peak, capacity)
-        marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[state]
+        if hardware not in configs:
+            configs[hardware] = source.config(own_changes(source, point.changes))
+        text = peak_text(point.memory, configs[hardware], HEADROOM)
+        marks[id(point)] = {"tight": TIGHT, "over": OVER}.get(text.split()[-1], "")
     return marks
 
 

@@ -231,7 +231,8 @@ def _losses(
         shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
         what += " (before and after no transfers share network cards)" * shared
         found = study.failed_device_losses(case, fail, count, which)
-    return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, losses_text(found, what, verbose)
+    text = losses_text(found, what, case.in_bytes, verbose)
+    return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, text
 
 
 def _slow_device(text: str) -> tuple[int, float]:
@@ -242,16 +243,16 @@ def _slow_device(text: str) -> tuple[int, float]:
         raise ConfigError(f"--slow {text!r}: write DEVICE=FACTOR, such as --slow 3=1.1") from None
 
 
-def losses_text(found: Losses, what: str, verbose: bool = False) -> str:
+def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool = False) -> str:
     """Return a table of steps before and after, the fastest after first; `verbose` adds every row and each refusal."""
-    cells = [("schedule", "step before", "afterwards", "longer", "peak activations before", "afterwards")]
+    held = "memory" if in_bytes else "peak activations"
+    cells = [("schedule", "step before", "afterwards", "longer", f"{held} before", "afterwards", "")]
     shown = found.rows if verbose else found.rows[:MAX_ROWS]
     for row in shown:
         name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
-        steps = value_text(row.before, "seconds"), value_text(row.after, "seconds"), percent_text(row.part, signed=True)
-        cells.append(
-            (name, *steps, value_text(row.peak_before, "activations"), value_text(row.peak_after, "activations"))
-        )
+        steps = step_text(row.before), step_text(row.after), percent_text(row.part, signed=True)
+        before, after = (gigabytes(peak) if in_bytes else f"{peak:.3g}" for peak in (row.peak_before, row.peak_after))
+        cells.append((name, *steps, before, after, "" if row.fit == "fits" else row.fit))
     lines = [f"{what}:", *aligned(cells, left=1)] if shown else []
     lines += more_lines(len(found.rows) - len(shown))
     if verbose or not found.rows:

@@ -191,6 +191,12 @@ class Config:
         return costs if isinstance(costs, DerivedCosts) else None
 
     @property
+    def in_bytes(self) -> bool:
+        """True if the costs give the bytes of activations; else peaks are live activations."""
+        costs = towers_of(self.costs)[BACKBONE]
+        return self.derived is not None or (isinstance(costs, Costs) and costs.activation_bytes is not None)
+
+    @property
     def backbone(self) -> Config:
         """The config without its encoder."""
         of_all = {"hardware.gpus": None} if value_at(self.data, "hardware.gpus") else {}

@@ -166,8 +166,7 @@ class BestFirstSearch:
                 self._note_left_out(one)
                 continue
             self.counts["simulated"] += 1
-            memory = one.measures["peak_memory"]
-            fits = memory is None or memory <= self.limit
+            fits = one.memory <= self.limit
             (self.fitting if fits else self.too_large).append(one)
             if fits:
                 idea = idea_of(one.changes)

@@ -169,6 +169,9 @@ class Choice:
         if near := [] if self.counts["points"] else self.space.near_batches():
             words = f"no layout of {self.space.gpus:,} GPUs divides a batch of {self.space.batch}"
             return f"{words}; the nearest that some divide: {', '.join(map(str, near))}"
+        config = self.space.config
+        if config.derived is None and config.memory_limit is not None:
+            return f"nothing fits the memory_limit of {memory_limit(config, self.headroom):g} activations"
         return f"nothing fits with {percent_text(self.headroom)} headroom"
 
 

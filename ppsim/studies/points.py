@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from ppsim.analysis.measures import MEASURES, pareto_front
-from ppsim.analysis.memory import HEADROOM, usable_bytes
+from ppsim.analysis.memory import HEADROOM, fit_of, usable_bytes
 from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
@@ -155,15 +157,18 @@ def _peak(measures: Mapping[str, Any]) -> float:
 
 
 def fits_within(run: Timeline, headroom: float = HEADROOM) -> bool | None:
-    """Return True if a run fits in its devices' memory less the headroom; None if memory or device is not known."""
-    if run.table.workload is None or run.peak_memory is None:
-        return None
-    return bool(run.memory().fits(headroom))
+    """Return True if a run fits in its devices' memory less the headroom, or its limit; None if neither is known."""
+    found = fit_of(run, headroom)
+    return found == "fits" if found else None
 
 
 def memory_limit(config: Config, headroom: float) -> float:
-    """Return the usable bytes of a device; infinite if the costs name none."""
-    return usable_bytes(config.derived.cluster.device.capacity, headroom) if config.derived else math.inf
+    """Return the usable bytes of a device, or the highest limit on live activations; infinite if neither is known."""
+    if config.derived:
+        return usable_bytes(config.derived.cluster.device.capacity, headroom)
+    if config.memory_limit is None or config.in_bytes:
+        return math.inf
+    return float(np.max(config.memory_limit)) * (1 + 1e-9)
 
 
 def change_between(before: float, after: float) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import iteration_time
 from ppsim.analysis.measures import shown_in
-from ppsim.analysis.memory import peak_activations
+from ppsim.analysis.memory import fit_of
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.config import Config
 from ppsim.costs.pairs import between_devices
@@ -27,7 +27,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families
 from ppsim.studies.compare import Comparison, asynchronous, compare
-from ppsim.studies.points import NOISE, change_between
+from ppsim.studies.points import NOISE, change_between, peak_of
 
 Numbers = dict[str, tuple[float | None, str]]  # name -> (value, unit)
 
@@ -160,9 +160,10 @@ def _zero_between(
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss of a schedule; steps in seconds, peaks in activations of one device share.
+    """Loss of a schedule; steps in seconds, peaks in bytes of the fullest device, or in activations if unknown.
 
-    `part` is after / before - 1, of the steps. `asynchronous` steps train on old weights and without a drain.
+    `part` is after / before - 1, of the steps. `asynchronous` steps train on old weights and without a drain. `fit` is
+    "fits", "tight" or "over" afterwards, "" if the device's memory is not known.
     """
 
     schedule: str
@@ -172,11 +173,15 @@ class Loss:
     part: float
     peak_before: float
     peak_after: float
+    fit: str
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of schedules, shortest step after the change first, asynchronous ones last; and why others cannot run."""
+    """Losses of schedules, shortest step after the change first; then those over the memory, and asynchronous ones.
+
+    `refused` says why others cannot run.
+    """
 
     rows: list[Loss]
     refused: Mapping[str, str]
@@ -238,9 +243,10 @@ def _losses(before: Comparison, after: Comparison) -> Losses:
     for run in after.timelines:
         old = healthy[run.schedule.name]
         steps = iteration_time(old), iteration_time(run)
-        peaks = (float(peak_activations(one).max()) for one in (old, run))
-        rows.append(Loss(run.schedule.name, asynchronous(old), *steps, steps[1] / (steps[0] or 1.0) - 1.0, *peaks))
-    return Losses(sorted(rows, key=lambda row: (row.asynchronous, row.after, row.schedule)), after.refused)
+        part = steps[1] / (steps[0] or 1.0) - 1.0
+        rows.append(Loss(run.schedule.name, asynchronous(old), *steps, part, peak_of(old), peak_of(run), fit_of(run)))
+    rows.sort(key=lambda row: (row.asynchronous, row.fit == "over", row.after, row.schedule))
+    return Losses(rows, after.refused)
 
 
 def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
