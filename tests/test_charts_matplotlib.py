@@ -1081,6 +1081,19 @@ def test_bars_are_sorted_and_have_their_values_with_a_true_minus():
     assert axes.figure.get_suptitle() == "Changes"
 
 
+def test_ranked_bars_keep_their_order_and_without_notes_there_is_no_heading_of_notes():
+    (axes,) = draw_bars(["a", "b"], [0.1, 0.5], ["", ""], "Changes", "change", "idle time", ranked=True).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert "idle time" not in {text.get_text() for text in axes.texts}
+
+
+def test_lines_share_no_colour_while_another_is_free():
+    for theme, names in {"light": ["1f1b", "zb-h1", "zb-v", "v-half"], "grey": ["1f1b", "zb-v", "v-half"]}.items():
+        lines = {name: [(4, 1.0 + at), (8, 2.0 * at)] for at, name in enumerate(names)}
+        (axes,) = draw_lines(lines, "m", "step time", "seconds", theme=theme).axes
+        assert len({line.get_color() for line in axes.lines}) == len(names)
+
+
 def test_bars_of_zero_without_a_note_are_one_row():
     (axes,) = draw_bars([*"abcde"], [0.1, 0.0, 0.0, 0.0, 0.0], ["", "", "", "", "kept"], "Regret", "regret").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "e", "3 others"]

@@ -21,7 +21,7 @@ _MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
 _IS_NUMBER = re.compile(r"[+-]?\d|(base|-|)$").match  # in a column of numbers; "base" is what others are compared with
-_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b)")
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|[mµnk]?s\b|[kMGTP]?B\b|x\b|blocks?\b)")
 
 
 def line_width() -> int:

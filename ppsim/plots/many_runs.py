@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import matplotlib
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
@@ -131,21 +132,20 @@ def _explain(axes: Axes, states: Iterable[str], theme: Theme) -> None:
 def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     """Return the style by name; a schedule has the same style in all charts, and so has the first of its variants.
 
-    Once all colours are used, lines are dashed, then dotted.
+    If a more common one has its colour, it has another that is free. Once all are used, lines are dashed, then dotted.
     """
     colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
     for name in names:
         if (own := _PLACES.get(re.split("[:,]", str(name))[0])) is not None:
-            places.setdefault(own % (len(colours) * len(_DASHES)), name)
-    free = (place for place in count() if place not in places)
+            places.setdefault(own % len(_MARKERS), name)
+    free, found, used = (place for place in count() if place not in places), {}, dict.fromkeys(colours, 0)
     places |= {next(free): name for name in names if name not in places.values()}
-    return {
-        name: {
-            "color": colours[place % len(colours)], "marker": [*_MARKERS][place % len(_MARKERS)],
-            "linestyle": _DASHES[place // len(colours) % len(_DASHES)],
-        }
-        for place, name in places.items()
-    }  # fmt: skip
+    for place, name in sorted(places.items()):
+        own = colours[place % len(colours)]
+        ink = min(colours, key=lambda one: (used[one], one != own))
+        found[name] = {"color": ink, "marker": [*_MARKERS][place % len(_MARKERS)], "linestyle": _DASHES[used[ink] % 3]}
+        used[ink] += 1
+    return {name: found[name] for name in names}
 
 
 def _distinct(
@@ -247,10 +247,8 @@ def draw_front(
     """
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
-        columns = zip(pairs, names, groups or nothing, values or nothing, strict=True)
-        every = [
-            _FrontRun(*pair, name, group, value, fit_within(pair[0], limit)) for pair, name, group, value in columns
-        ]
+        columns = zip(pairs, zip(names, groups or nothing, values or nothing, strict=True), strict=True)
+        every = [_FrontRun(*pair, *own, fit_within(pair[0], limit)) for pair, own in columns]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
@@ -446,14 +444,16 @@ def _name_points(
 
 
 def draw_bars(
-    names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str, noted: str = ""
-) -> Figure:
-    """Draw a bar per name, the largest first, with its percent of `unit` at its end, and at the right what is `noted`.
+    names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str, noted: str = "",
+    *, ranked: bool = False,
+) -> Figure:  # fmt: skip
+    """Draw a bar per name, with its percent of `unit` at its end, and at the right what is `noted`.
 
-    Three names or more whose bars would be 0 and that have no note are one row.
+    The largest bar is first, or the order is that of names that are `ranked`. Three names or more whose bars would be 0
+    and that have no note are one row.
     """
     with matplotlib.rc_context(settings()):
-        rows = sorted(zip(names, fractions, notes, strict=True), key=lambda row: -abs(row[1]))
+        rows = sorted(zip(names, fractions, notes, strict=True), key=lambda row: 0.0 if ranked else -abs(row[1]))
         zeros = [row for row in rows if abs(row[1]) < 5e-4 and not row[2]]
         if len(zeros) > 2:
             rows = [*(row for row in rows if row not in zeros), (f"{len(zeros)} others", 0.0, "")]
@@ -461,15 +461,14 @@ def draw_bars(
         axes.barh(range(len(rows)), [100 * row[1] for row in rows], 0.7, color=LIGHT.edge)
         axes.axvline(0.0, color=LIGHT.text, linewidth=0.8)
         for place, (_, fraction, note) in enumerate(rows):
-            text = percent_text(fraction, signed=True).replace("-", "−")
-            back = fraction <= 0 > min(fractions)
             style: Any = {"fontsize": font_points(SMALL), "color": LIGHT.text, "va": "center"}
-            shift: Any = {"xytext": (-3 if back else 3, 0), "textcoords": "offset points"}
-            shift["bbox"] = {"facecolor": LIGHT.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
-            axes.annotate(text, (100 * fraction, place), ha="right" if back else "left", **shift, **style)
-            axes.text(1.02, place, note.replace("->", "→"), transform=axes.get_yaxis_transform(), **style)
-        head: Any = {"transform": axes.transAxes, "fontsize": font_points(SMALL), "color": LIGHT.quiet}
-        axes.text(1.02, 1.02, noted, **head)
+            by: Any = {"textcoords": "offset points", "ha": "right" if fraction <= 0 > min(fractions) else "left"}
+            by |= {"xytext": (-3 if by["ha"] == "right" else 3, 0), "bbox": {"fc": LIGHT.paper, "lw": 0.0, "pad": 0.5}}
+            axes.annotate(percent_text(fraction, signed=True).replace("-", "−"), (100 * fraction, place), **by, **style)
+            after = note.replace("->", "→").replace(" -", " −")
+            axes.text(1.02, place, after, transform=axes.get_yaxis_transform(), **style)
+        head: Any = {"xycoords": "axes fraction", "fontsize": font_points(SMALL), "color": LIGHT.quiet}
+        axes.annotate(noted * any(notes), (1.02, 1.02), **head)
         axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{unit} (%)")
         axes.set_yticks(range(len(rows)), [row[0].replace("->", "→") for row in rows])
         axes.margins(x=0.18)
@@ -486,7 +485,8 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     entries = [(handle, str(label)) for handle, label in pairs if chosen(str(label))]
     if not entries:
         return
-    widths = [text_width(label, 2 * SMALL) + 40 for _, label in entries]
+    long = 2.6 if any(isinstance(one, Line2D) and one.is_dashed() for one, _ in entries) else 1.8  # em of a line's key
+    widths = [text_width(label, 2 * SMALL) + 20 + 2 * SMALL * long for _, label in entries]
     room, count = figure.get_figwidth() * PIXELS - 28, len(entries)
     fitting = [columns for columns in range(1, count + 1)
                if columns == 1 or sum(max(widths[column::columns]) for column in range(columns)) <= room]  # fmt: skip
@@ -495,6 +495,6 @@ def _add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) 
     figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * rows)
     inset = 72 * cast(Any, figure.get_layout_engine()).get()["w_pad"] / SMALL - 0.5  # begins where the title does
     style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
-    style |= {"handlelength": 1.8, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": inset}
+    style |= {"handlelength": long, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": inset}
     by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
     figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, scatteryoffsets=[0.5], **style)

@@ -15,7 +15,7 @@ from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_limit
-from ppsim.base.tables import aligned, layout_lines, line_width, with_remarks, within
+from ppsim.base.tables import aligned, layout_lines, line_width, within
 from ppsim.base.units import counted, percent_text, rounded_text, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
@@ -38,18 +38,19 @@ def summary_text(
     `verbose` adds every measure with its definition and a table of devices; `costs` adds all costs with their origins,
     and what they assume. Lines of less than `_EXPLAINED` characters (default: `line_width()`) do not explain causes.
     """
+    columns = width or line_width()
     lines = [
-        *textwrap.wrap(title_text(timeline), line_width()),
-        *textwrap.wrap(timeline.schedule.found, line_width()),
+        *textwrap.wrap(title_text(timeline), columns),
+        *textwrap.wrap(timeline.schedule.found, columns),
         "",
         *_answer(timeline),
-        *_idle_lines(timeline, width or line_width()),
+        *_idle_lines(timeline, columns),
     ]
     if verbose:
         lines += ["", *_measure_lines(timeline)]
     if costs:
         lines += ["", *_cost_lines(timeline)]
-    return within("\n".join(lines), width or line_width())
+    return within("\n".join(lines), columns)
 
 
 def _answer(timeline: TimelineColumns) -> list[str]:
@@ -65,11 +66,11 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     if "steady_bubble_fraction" in measured:  # the causes below add up to the bubble of the whole run
         idle[0] = f"{idle[0]} between fill and drain; {percent_text(measured[bubble])} with them"
         bubble = "steady_bubble_fraction"
-    return with_remarks([
+    return aligned([
         ("step", rounded_text(iteration_time(timeline), "seconds"), "; ".join(filter(None, remarks))),
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
-    ])  # fmt: skip
+    ], left=(0, 2))  # fmt: skip
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
@@ -102,7 +103,8 @@ def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
     whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
     shares = [percent_text(idle[cause] / whole) for cause in causes]
     rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
-    return ["", *aligned([(*row, CAUSES[cause] * is_wide) for row, cause in zip(rows, causes, strict=True)])]
+    meanings = [(*row, CAUSES[cause] * is_wide) for row, cause in zip(rows, causes, strict=True)]
+    return ["", *aligned(meanings, left=(0, 1, 3, 4))]
 
 
 def busiest_device(timeline: TimelineColumns) -> str | None:

@@ -113,17 +113,17 @@ class AdviceList:
     def plot(self) -> Figure:
         """Draw the change of the step time for each change that helps, best first, as a matplotlib figure.
 
-        Raises ConfigError if no change helps.
+        If the config does not fit, these are the changes that make it fit. Raises ConfigError if no change helps.
         """
         from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
         if not self.better:
             raise ConfigError("no single change that fits is certain to help; there is nothing to draw")
-        shown = self.better[:MAX_BARS]
-        step = self.run.iteration_time
+        shown, step = sorted(self.better, key=lambda one: one.step)[:MAX_BARS], self.run.iteration_time
         changes = [one.step_difference / step for one in shown]
         names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
-        return draw_bars(names, changes, removed, "Single changes that gain most", "change of step time", "removes")
+        title = f"{self.config.name}: single changes that {'make it fit' if self.fits is False else 'gain most'}"
+        return draw_bars(names, changes, removed, title, "change of step time", "idle time", ranked=True)
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
