@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import zlib
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -1155,3 +1155,14 @@ def test_a_chart_of_named_schedules_keeps_their_order():
     found = ppsim.compare(ROOT / "configs" / "unit-costs.yaml", names)
     assert [timeline.schedule.name for timeline in found.drawn] == names
     assert found.timelines[0].schedule.name == "zb-h1"
+
+
+def test_a_front_and_lines_of_a_config_show_its_usable_memory():
+    config, over = ROOT / "configs" / "llama-3-8b-8xh100.yaml", {"schedule.name": ["1f1b", "zb-v"]}
+    sweep = ppsim.sweep(config, over={**over, "schedule.microbatches": [16, 32]}, workers=1)
+    usable = 0.9 * cast(float, ppsim.load_config(config).simulate().memory().capacity)
+    assert sweep.limit == pytest.approx(usable)
+    keys = [{text.get_text() for text in one.legends[0].get_texts()} for one in (sweep.plot_front(), sweep.plot())]
+    assert {f"usable {usable / 1e9:.3g} GB", "half filled: tight in memory"} <= keys[0]
+    assert keys[1] == {"half filled: tight in memory"}
+    assert ppsim.sweep(config, over={"hardware.gpus_per_node": [8, 4]}, workers=1).limit is None

@@ -21,7 +21,7 @@ from ppsim.config import Config, ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import Candidate, memory_limit, own_changes
+from ppsim.studies.points import Candidate, own_changes
 from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
 
 TABLES = (".csv", ".md", ".tex")
@@ -69,20 +69,12 @@ def sweep(
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     write_files(
         (table, lambda path: write_atomically(path, _table_text(found, path.suffix))),
-        (chart, lambda path: save_figure(lambda: found.plot(measure, limit=_limit(found, source), **drawing), path)),
-        (front, lambda path: save_figure(lambda: found.plot_front(limit=_limit(found, source), **drawing), path)),
+        (chart, lambda path: save_figure(lambda: found.plot(measure, **drawing), path)),
+        (front, lambda path: save_figure(lambda: found.plot_front(**drawing), path)),
     )
     answer(found.to_dict(), json, lambda: "\n".join(_answer(found, source, verbose)))
     if options.report_left_out(found.left_out) or all(point.refused is not None for point in found.points):
         raise typer.Exit(ANSWER_IS_NO)
-
-
-def _limit(found: Sweep, source: ConfigSource) -> float | None:
-    """Return the usable bytes of a device; None if the sweep has several devices."""
-    ran = next((point for point in found.points if point.measures is not None), None)
-    if ran is None or any(key.startswith("hardware") for key in found.keys):
-        return None
-    return memory_limit(source.config(own_changes(source, ran.changes)), HEADROOM)
 
 
 def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:

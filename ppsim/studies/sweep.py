@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.documents import as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.host import need
@@ -21,7 +22,7 @@ from ppsim.base.tables import latex_table, markdown_table, page_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
-from ppsim.studies.points import POINT_MEASURES, Candidate, own_changes, run_points
+from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Sweep:
     keys: list[str] = declared("the dotted keys that were varied")
     points: list[Candidate] = declared("one per combination; the values of the last key change fastest")
     name: str = declared("the config's name, and its schedule and sizes that were not varied", default="")
+    limit: float | None = declared("usable memory of a device; None if it is unknown or was varied", default=None)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per combination: values, measures (None if it is refused), `layout_string` and `refused`."""
@@ -109,7 +111,7 @@ class Sweep:
             if value is not None and number is not None:
                 name, peak = self._name(point, over) or kind.title, point.numbers["peak_memory"]
                 lines.setdefault(name, []).append((number, value))
-                fits[name, number] = "fits" if peak is None else fit_within(peak, limit)
+                fits[name, number] = "fits" if peak is None else fit_within(peak, limit or self.limit)
         if not lines:
             raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
         title_of, unit = _IN_CHARTS.get(measure, kind.title), kind.short_unit or kind.unit
@@ -127,9 +129,9 @@ class Sweep:
 
         A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.
         Points with different numbers of microbatches are compared by the step time per microbatch. `limit` is the
-        usable bytes of a device, drawn as a line if a peak comes near it. Points above it are half filled if the device
-        has that memory (`tight`), else hollow. `width`, `title` and `theme` are those of `Timeline.plot`. Raises
-        ConfigError if all points are refused.
+        usable memory of a device (default: that of the config), drawn as a line if a peak comes near it. Points above
+        it are half filled if the device has that memory (`tight`), else hollow. `width`, `title` and `theme` are those
+        of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.many_runs import draw_front
 
@@ -148,7 +150,7 @@ class Sweep:
         if "schedule.devices" in self._varied:
             sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
             step += f" on {min(sizes):g} to {max(sizes):g} devices"
-        words: Any = {"step": step, "groups": groups, "limit": limit, "what": self.name, "heading": title}
+        words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "what": self.name, "heading": title}
         if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
             words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
         return draw_front(pairs, names, memory.title, memory.short_unit or memory.unit, width, theme=theme, **words)
@@ -242,7 +244,11 @@ def sweep(
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     refuse_common_faults(source, points)
     found = list(run_points(source, points, executor=executor, workers=workers, store=store))
-    return Sweep(list(values), found, _what_ran(source, values))
+    ran = next((point for point in found if point.measures is not None), None)
+    limit = math.inf
+    if ran is not None and not any(re.match("hardware|.*memory_limit", key) for key in values):
+        limit = memory_limit(source.config(own_changes(source, ran.changes)), HEADROOM)
+    return Sweep(list(values), found, _what_ran(source, values), limit if limit < math.inf else None)
 
 
 def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
