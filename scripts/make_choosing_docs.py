@@ -51,9 +51,9 @@ LARGE_MICROBATCHES = (
     "faster, as similar runs were: experts inside a node exchange nothing between nodes, and microbatches of 4 keep "
     "the kernels busy. Full recomputation makes the room. XTuner ran this model in bf16 on 256 H800 both ways: with "
     "microbatches of 4 and full recomputation 2,048 sequences take 21.3 to 21.7 s, with microbatches of 1 and modules "
-    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. But the run took 81.4 s, 13 % "
-    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so a third of this regret is an "
-    "error of our prices. The ModelZoo's pipeline of the same groups with DeepEP takes 17.6 s for 2,048 "
+    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. But the run took 81.4 s, 7 % "
+    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so over a quarter of this regret is "
+    "an error of our prices. The ModelZoo's pipeline of the same groups with DeepEP takes 17.6 s for 2,048 "
     "sequences, which is 70.4 s for those of the run."
 )
 MICROBATCHES = (
