@@ -748,6 +748,17 @@ def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():
     assert times[-1] == timeline.makespan
 
 
+def test_a_critical_path_runs_behind_the_numbers_of_rows_that_it_crosses():
+    timeline = run("interleaved-1f1b", costs=ppsim.Costs(forward=1.0, backward=2.0, latency=0.1))
+    rows = timeline.schedule.device[timeline.critical_path()].astype(int)
+    assert np.abs(np.diff(rows)).max() == 3
+    axes = timeline.plot(critical_path=True, transfers=True).axes[0]
+    path = next(lines for lines in axes.collections if lines.get_gid() == "critical path")
+    upright = np.array([one[:, 1] for one in path.get_segments() if one[0, 0] == one[1, 0]])
+    assert len(upright) > 6
+    assert np.abs(np.diff(upright)).max() < 1.3  # from row to row
+
+
 def test_a_critical_path_is_a_frame_where_it_turns_back_and_forth_after_few_pixels():
     config = ppsim.load_config(ROOT / "configs" / "llama-3-70b-64xh100.yaml")  # its path changes rows each 0.7 pixels
     lines = [one for one in config.simulate().plot(critical_path=True).axes[0].collections if one.get_gid()]

@@ -25,7 +25,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
-from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, path_widths, row_gap
+from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, PATH, path_widths, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
@@ -197,7 +197,23 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
         (left, right), rows = begin[[one, other]], lower[one : other + 1]
         corners = [(left, rows.min()), (right, rows.min()), (right, rows.max()), (left, rows.max())]
         frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
-    return np.concatenate([np.stack([points[:-1], points[1:]], axis=1)[drawn], *frames])
+    lines = np.stack([points[:-1], points[1:]], axis=1)[drawn]
+    return np.concatenate([*(_behind(ax, boxes, line) for line in lines), *frames])
+
+
+def _behind(ax: Axes, boxes: Boxes, line: np.ndarray) -> np.ndarray:
+    """Return the parts of an upright line that are seen if it runs behind wide boxes of the rows between its ends."""
+    (top, bottom, _), second, x = row_edges(ax, boxes), second_of(ax), float(line[0, 0])
+    first, last = np.sort(line[:, 1])
+    beside, edges = PATH[1] / 2 / second, [float(first)]
+    for row in range(round(first - bottom) + 1, round(last - bottom)):
+        own = slice(*boxes.offsets[row : row + 2].tolist())
+        box = own.start + int(np.searchsorted(boxes.start[own], x + beside)) - 1
+        is_wide = box >= own.start and boxes.length[box] * second > scale.NUMBER_SIZES[0]
+        edges += [row + top, row + bottom] if is_wide and boxes.end[box] > x - beside else []
+    if len(edges) == 1:
+        return line[None]
+    return np.stack([np.full(len(edges) + 1, x), [*edges, last]], axis=1).reshape(-1, 2, 2)
 
 
 def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) -> list[Difference]:
