@@ -269,6 +269,8 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
     assert [mark == "(asynchronous)" for _, mark in ranked] == [False, False, True, True]
     picture = (tmp_path / "all.svg").read_text()
     assert ">pipedream (asynchronous)<" in picture
+    ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.html")
+    assert "zb-h1 is the fastest synchronous schedule<" in (tmp_path / "all.html").read_text()
     assert ">1f1b<" in picture
 
 

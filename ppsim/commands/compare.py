@@ -148,7 +148,9 @@ def _lead(comparison: Comparison, case: Config) -> str:
     if not fitting:
         text = "none of these fits the memory" if len(rows) > 1 else "it does not fit the memory"
         return " · ".join(filter(None, [text, _interval_line(comparison)]))
-    text = f"{_short_name(fitting[0])} is the fastest{' that fits' * (fitting[0] != rows[0])}"
+    apart = [row["schedule"] for row in listed if row["asynchronous"]]  # ranked after all others
+    which = " synchronous schedule" * bool(apart and fitting[0] not in apart)
+    text = f"{_short_name(fitting[0])} is the fastest{which}{' that fits' * (fitting[0] != rows[0])}"
     if running and running[0] != fitting[0]:
         text += f", and {running[0]} the fastest that a framework runs"
     return " · ".join(filter(None, [text, _interval_line(comparison)]))

@@ -214,6 +214,13 @@ def test_a_dropped_file_is_drawn_and_a_wrong_one_is_answered_with_the_validators
     assert settled(page)[2] == run("gpipe", devices=3, microbatches=5)
     assert "mine.csv" in page.text("#cards")
     page.until("return [...document.querySelectorAll('.better')].at(-1).textContent === 'other sizes: not compared'")
+    page.run(
+        "window.texts = new Set(); const { prototype } = CanvasRenderingContext2D, own = prototype.fillText;"
+        "prototype.fillText = function (text, ...place) { texts.add(text); own.call(this, text, ...place); };"
+        "viewer.mark(marks())"
+    )
+    differences = page.until("return texts.size && [...texts].filter((text) => /^([−+].*%|—)$/.test(text))")
+    assert differences[1:] == ["—"]  # the second schedule has a number, the file has none
     drop(page, "wrong.csv", "0F0,0X0\n1F0,1B0\n")
     assert "wrong.csv: row " in page.until("return document.querySelector('#notes').textContent")
     assert "0X0" in page.text("#notes")

@@ -49,7 +49,8 @@ function comparison() {   // what is known of the other families, for all schedu
 
 const betterOf = (index) => (isLive(index) && chartFor(index).step ? adviceOn(index, runs[index].good) : {});   // { text, acts: [text of a button, what it does] } of a schedule; no verdict before its number
 
-const isSized = (index) => state.schedules[index].csv === undefined || runs[index].good.chart.title.replaceAll(",", "").match(/\d+(?= (device|microbatch))/g)?.join() === `${state.common.devices},${state.common.microbatches}`;   // not a file with other sizes than the page's
+const sizesIn = ({ devices, microbatches }) => `${devices},${microbatches}`, sizesOf = (index) => { const { common, chart } = runs[index].good; return state.schedules[index].csv === undefined ? sizesIn(common) : chart.title.replaceAll(",", "").match(/\d+(?= (device|microbatch))/g)?.join(); };   // a file has its own
+const isSized = (index) => sizesOf(index) === sizesIn(runs[index].good.common);
 function adviceOn(index, good) {
   if (!isSized(index)) return { text: "other sizes: not compared" };
   const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4;

@@ -30,7 +30,7 @@ function marks() {
     const run = runs[index], faulty = isOut(run), waiting = isWaiting(run) || !!run.result?.stopped, noted = isNoted(index) ? run.noted : 0;
     if (!chartFor(index).step) return { short: nameOf(index), waiting: true, faulty: isFaulty(run), noted };
     const titled = state.schedules[index].csv === undefined ? {} : { title: `${nameOf(index)}${run.good.chart.title.slice(run.good.chart.title.indexOf(","))}` };   // with the name of the dropped file
-    return { ...titled, bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, noted, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
+    return { ...titled, sizes: sizesOf(index), bound: run.good.lower_bound.seconds, short: nameOf(index), faulty, waiting, noted, dimmed: faulty ? 0.28 : waiting || gone ? 0.6 : 0 };
   });
 }
 

@@ -58,7 +58,6 @@ function drawChart(place) {
   if (place.title > height || place.bottom < 0) return;
   const { chart } = place;
   drawNumbers(place);
-  if (!phone() && isReal(chart)) [...chart.begins].filter((box) => box < chart.boxesOf(0)[1]).forEach((box, at) => { const x = toX(chart.start(box)); if (x > columns().at(-1) + 24 && x < left() + innerWidth()) write(`step ${at + 2}`, x, place.title + 16, { align: "center" }); });
   within(0, place.title + HEAD - 6, width, CAPS + pane(), () => { drawParts(place); if (chart.dimmed) veil(1 - chart.dimmed, 0, place.title + HEAD - 3, width, place.bottom - place.title - HEAD); });
 }
 
@@ -264,7 +263,7 @@ const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead(
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
 const rangeHead = () => (!isNarrow() && charts.some(({ interval }) => interval) ? "at 90 %" : "");
 function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
-  const [factor, symbol] = unitFor(interval?.[0]), two = { maximumSignificantDigits: 2, minimumSignificantDigits: 2 };
+  const [factor, symbol] = unitFor(until), two = { maximumSignificantDigits: 2, minimumSignificantDigits: 2 };
   return interval ? `${interval.map((one) => (one * factor).toLocaleString("en", two)).join(" to ")} ${symbol}` : "";
 }
 
@@ -305,7 +304,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 function differenceOf(chart) {
   if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
   const first = baseChart(), change = chart.step / first.step - 1;
-  return chart === first ? "base" : !first.step ? "—" : Math.abs(change) < RULES.same && chart.schedule !== first.schedule ? "=" : signed(change);
+  return chart === first ? "base" : !first.step || chart.sizes !== first.sizes ? "—" : Math.abs(change) < RULES.same && chart.schedule !== first.schedule ? "=" : signed(change);
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
