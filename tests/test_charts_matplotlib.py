@@ -31,6 +31,7 @@ from charts import (
     picture,
 )  # fmt: skip
 from command_line import ROOT
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -738,6 +739,25 @@ def test_a_comparison_has_a_column_of_peaks_and_marks_those_over_the_limit():
     strips = ppsim.compare(config, ["1f1b", "gpipe"]).plot(memory=True).axes[1:4:2]
     ticks = [[label.get_text() for label in axes.get_yticklabels()] for axes in strips]
     assert ticks == [["76.4 GB"], ["76.4", "314 GB"]]  # far below the highest peak, the limit would meet 0
+
+
+def test_a_narrow_optimizer_step_begins_with_a_line_in_grey():
+    timeline = ppsim.simulate(
+        ppsim.build("1f1b", devices=4, microbatches=32), ppsim.Costs(optimizer_step=0.8), optimizer="sync"
+    )
+    for theme in (GREY, LIGHT):
+        figure = timeline.plot(theme=theme.name, width=3.3)
+        figure.set_dpi(288)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+        axes = figure.axes[0]
+        step = [(timeline.iteration_time - 0.8, 0), (timeline.iteration_time, 0)]
+        (left, y), (right, _) = axes.transData.transform(step)
+        shown = pixels[len(pixels) - round(y), round(left) - 1 : round(right) - 4]
+        colours = {f"#{bytes(one).hex()}" for one in shown}
+        assert theme.lanes["optimizer steps"] in colours
+        assert (theme.text in colours) == (theme is GREY)
 
 
 def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():

@@ -17,7 +17,7 @@ from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
-from ppsim.plots.palette import Theme, mixed
+from ppsim.plots.palette import GREY, Theme, mixed
 from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
@@ -285,7 +285,7 @@ class LegendEntry:
             top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
             if self.lane == STEPS and self.sort != "bare":  # has a frame
                 return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, theme.paper), (2.5, 2.5, 7, 7, colour)]
-            return [(0, top, 12, tall, colour)]
+            return [(0, top, 12, tall, colour), *[(0, 0, 2, 12, theme.text)] * (self.lane == STEPS and theme is GREY)]
         halves = theme.kinds[Kind.F], theme.kinds[Kind.B]
         if self.sort == "slot":
             return [(0, 0, 12, 6, halves[0]), (0, 6, 12, 6, halves[1])]
