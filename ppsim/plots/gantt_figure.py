@@ -210,7 +210,7 @@ def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False)
             lines[-1] += f" {part}"
         else:
             lines.append(part)
-    return lines
+    return [line.removesuffix(" ·") for line in lines]
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: float | None) -> None:
@@ -220,7 +220,8 @@ def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: 
     if named is not None:
         beside = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
         room = layout.room if layout.below else beside
-        size = max(min(_NAME, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
+        most = _NAME if writer.wide >= 600 else 11  # less than the title
+        size = max(min(most, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
         writer.write(layout.left, named, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
