@@ -162,7 +162,8 @@ def test_the_views_keys_and_play_work_where_nothing_is_typed(page, explorer):
     body.send_keys("b")
     page.until("return baseOf() === 1")
     first = "document.querySelector(\"button[aria-label='Base: schedule 1']\")"
-    page.until(f"return !{first}.disabled && location.hash.includes('base=1')")  # the list and the link are written
+    listed = f"{first}.ariaDisabled === 'false'"
+    page.until(f"return {listed} && location.hash.includes('base=1')")  # the list and the link are written
     page.run(f"{first}.click()")
     page.until("return baseOf() === 0")
     body.send_keys("m", "t")
@@ -316,7 +317,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     page.until("const [one] = viewerPlaces.slice(-1); return one.rows > one.note")
     box, top = page.find("#lines .note").rect, page.find(CANVAS).rect["y"]
     assert box["y"] + box["height"] <= top + page.run("return viewerPlaces[3].rows")  # above the picture
-    assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 for all", "Undo", "Remove"]
+    assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 microbatches for all", "Undo", "Remove"]
     assert page.run(note)[0].startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
     assert page.text("#setup .told").startswith("dualpipe: 7 microbatches with 4 devices: ")
@@ -396,7 +397,7 @@ def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_t
     buttons = "return [...document.querySelectorAll('#lines .note button')].map((one) => one.textContent)"
     page.until(f"{buttons}.length === 9")
     words = [one for one in page.run(buttons) if one.startswith("Use")]
-    assert words == ["Use 125,000 for all"] * 3  # each sets all schedules right
+    assert words == ["Use 125,000 microbatches for all"] * 3  # each sets all schedules right
 
 
 @pytest.mark.parametrize("name", ["devices", "microbatches", "forward", "latency", "overlap", "memory_limit"])

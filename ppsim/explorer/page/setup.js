@@ -240,7 +240,7 @@ function card(one, index) {
 }
 
 function showBase() {   // which card is the base
-  document.querySelectorAll("#cards [name=base]").forEach((one, index) => { one.disabled = index === baseOf(); one.textContent = one.disabled ? "base" : "Base"; });
+  document.querySelectorAll("#cards [name=base]").forEach((one, index) => { const is_base = index === baseOf(); one.setAttribute("aria-disabled", is_base); one.textContent = is_base ? "base" : "Base"; });   // it keeps the focus
 }
 
 function adder() {   // the list of families, of which one is added; then its card has the focus: letters are keys of the chart
@@ -258,6 +258,7 @@ function remove(index) {
   viewer.setBase(base > index ? base - 1 : Math.min(base, runs.length - 1));
   takeResults();
   showSetup();
+  (find("cards").children[Math.min(index, runs.length - 1)].querySelector("button:enabled") ?? find("add")).focus();
   writeLink();
   showRuns();
   watch();

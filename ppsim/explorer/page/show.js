@@ -90,7 +90,7 @@ function noteOf(index) {   // what is wrong, a button that sets it right, and wh
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
   const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
   const isSize = (key) => !shared && ["devices", "microbatches"].includes(key), values = (key, own) => [own, ...all().flatMap((one) => faultsOf(one).flatMap(({ use: [only, ...more] }) => (only?.key === key && !more.length ? [only.value] : [])))];
-  const right = offered.map(({ key, value: own, text: words }) => { const value = !isSize(key) || use.length > 1 ? own : Math[own < state.common[key] ? "min" : "max"](...values(key, own)); return button(isSize(key) ? `Use ${value.toLocaleString("en")} for all` : words, () => put(index, key, value)); });   // a size that sets all schedules right
+  const right = offered.map(({ key, value: own, text: words }) => { const value = !isSize(key) || use.length > 1 ? own : Math[own < state.common[key] ? "min" : "max"](...values(key, own)); return button(isSize(key) ? `Use ${counted(value, key)} for all` : words, () => put(index, key, value)); });   // a size that sets all schedules right
   if (run.result.again) right.push(button("Try again", () => change([index])));
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
@@ -121,13 +121,14 @@ const workOf = (index) => { const seconds = Math.floor(waited(runs[index]) / 100
 
 const status = () => { const { text, act } = comparison(); return text ? [`${text} `, plain(...act)] : []; };
 let placed = "", viewerPlaces = [];   // what is drawn over the charts, as text; the pixels of each schedule
-function showLines(places, right, base) {   // upon the charts: what is better, work in progress, and notes on faults
+function showLines(places, right, base, axis) {   // upon the charts: what is better, work in progress, and notes on faults
   viewerPlaces = places;
   const lines = find("lines");
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round(place.note) })).filter(({ index }) => runs[index]);
-  const now = JSON.stringify([rows, base, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [isWaiting(runs[index]) && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
+  const now = JSON.stringify([rows, base, axis, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [isWaiting(runs[index]) && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
+  lines.style.clipPath = `inset(0 0 ${-axis}px)`;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers

@@ -21,7 +21,7 @@ function draw() {
   drawAxis();
   if (keyed && canvas.matches(":focus-visible") && !chosen && !hovered) { context.strokeStyle = theme.text; context.lineWidth = 1; context.strokeRect(1.5, 1.5, width - 3, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
   explain();
-  options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()));
+  options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()), axisTop());
 }
 
 function within(x1, y1, x2, y2, paint) {

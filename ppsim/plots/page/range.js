@@ -66,6 +66,7 @@ function rangeOf(chart) {   // seconds of all devices by kind and by cause, and 
 
 function fillRange() {
   const panel = parts.range, real = charts.filter(isReal);
+  const focused = [...panel.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
@@ -83,5 +84,6 @@ function fillRange() {
       make("table", {}, make("tbody", {}, ...rows)));
     panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }
+  if (focused >= 0) (panel.hidden ? canvas : panel.querySelectorAll("button")[focused]).focus();
   fit();
 }

@@ -33,19 +33,19 @@ const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { rows: BARE, memory: 0 };
-  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = (pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1;
+  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = (pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
   let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
   const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
   if (held) {   // the panel takes from the memory first: rows stay about where they are
     if (memory) memory = Math.max(Math.min(free - held, most), 24);
-    return { rows: Math.max(Math.min(held, free - memory), 12), memory };
+    return { rows: Math.max(Math.min(held, free - memory), least), memory };
   }
   let rows = Math.min(chart.devices * tallestRow(), free - memory);
   if (memory) {   // it takes what the rows leave
     memory = alone && chart.devices > 16 ? most : Math.min(most, free - rows);
     rows = Math.min(chart.devices * tallestRow(), free - memory);
   }
-  return { rows: Math.max(rows, 12), memory };
+  return { rows: Math.max(rows, least), memory };
 }
 const rowHeight = (chart) => Math.max(partOf(chart).rows / chart.devices, isBare(chart) ? 0 : view.row);
 const isLow = (chart) => rowHeight(chart) < 12;   // rows of actions alone: no lanes, no lines of transfers, slots in the mean of their colours
