@@ -141,8 +141,7 @@ def _styles(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     free, found, used = (place for place in count() if place not in places), {}, dict.fromkeys(colours, 0)
     places |= {next(free): name for name in names if name not in places.values()}
     for place, name in sorted(places.items()):
-        own = colours[place % len(colours)]
-        ink = min(colours, key=lambda one: (used[one], one != own))
+        ink = min(colours, key=lambda one: (used[one], one != colours[place % len(colours)]))
         found[name] = {"color": ink, "marker": [*_MARKERS][place % len(_MARKERS)], "linestyle": _DASHES[used[ink] % 3]}
         used[ink] += 1
     return {name: found[name] for name in names}

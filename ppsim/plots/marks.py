@@ -206,11 +206,10 @@ def _behind(ax: Axes, boxes: Boxes, line: np.ndarray) -> np.ndarray:
     (top, bottom, _), second, x = row_edges(ax, boxes), second_of(ax), float(line[0, 0])
     first, last = np.sort(line[:, 1])
     beside, edges = PATH[1] / 2 / second, [float(first)]
-    for row in range(round(first - bottom) + 1, round(last - bottom)):
-        own = slice(*boxes.offsets[row : row + 2].tolist())
-        box = own.start + int(np.searchsorted(boxes.start[own], x + beside)) - 1
-        is_wide = box >= own.start and boxes.length[box] * second > scale.NUMBER_SIZES[0]
-        edges += [row + top, row + bottom] if is_wide and boxes.end[box] > x - beside else []
+    for row in range(round(first - bottom) + 1, round(last - bottom)) if line[1, 0] == x else ():
+        mine = (boxes.device == row) & (boxes.start < x + beside) & (boxes.end > x - beside)
+        is_behind = np.any(boxes.length[mine] * second > scale.NUMBER_SIZES[0])
+        edges += [row + top, row + bottom] if is_behind else []
     if len(edges) == 1:
         return line[None]
     return np.stack([np.full(len(edges) + 1, x), [*edges, last]], axis=1).reshape(-1, 2, 2)

@@ -96,15 +96,12 @@ def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
     causes = sorted((one for one in idle if idle[one] > _SMALLEST_SHARE * total), key=lambda one: -idle[one])
     if not causes:
         return []
-    largest = idle[causes[0]]
-    is_wide = width >= _EXPLAINED
+    largest, is_wide = idle[causes[0]], width >= _EXPLAINED
     bar = min(width - (72 if is_wide else 26), _BAR)
-    bars = ["#" * round(bar * idle[cause] / largest) for cause in causes]
     whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
-    shares = [percent_text(idle[cause] / whole) for cause in causes]
-    rows = [*zip(["idle", *[""] * len(causes)], causes, shares, bars, strict=False)]
-    meanings = [(*row, CAUSES[cause] * is_wide) for row, cause in zip(rows, causes, strict=True)]
-    return ["", *aligned(meanings, left=(0, 1, 3, 4))]
+    parts = {one: (percent_text(idle[one] / whole), "#" * round(bar * idle[one] / largest)) for one in causes}
+    rows = [("idle" * (one == causes[0]), one, *part, CAUSES[one] * is_wide) for one, part in parts.items()]
+    return ["", *aligned(rows, left=(0, 1, 3, 4))]
 
 
 def busiest_device(timeline: TimelineColumns) -> str | None:

@@ -128,9 +128,7 @@ class AdviceList:
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
         rows = [("none", now, "base", peak_of(self.run), None)]
-        rows += [
-            (one.words.replace("->", "→"), one.step, one.step / now - 1, one.memory, one.removes) for one in self.better
-        ]
+        rows += [(it.words.replace("->", "→"), it.step, it.step / now - 1, it.memory, it.removes) for it in self.better]
         peak = "activations" if self.run.peak_memory is None else "bytes"
         named = [dict(zip(heads, row, strict=True)) for row in rows]
         return page_table(named, {"step": "seconds", "vs now": "change", "peak": peak})

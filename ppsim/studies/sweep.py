@@ -244,10 +244,9 @@ def sweep(
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     refuse_common_faults(source, points)
     found = list(run_points(source, points, executor=executor, workers=workers, store=store))
-    ran = next((point for point in found if point.measures is not None), None)
-    limit = math.inf
-    if ran is not None and not any(re.match("hardware|.*memory_limit", key) for key in values):
-        limit = memory_limit(source.config(own_changes(source, ran.changes)), HEADROOM)
+    ran = next((own_changes(source, point.changes) for point in found if point.measures is not None), None)
+    is_same = not any(re.match("hardware|.*memory_limit", key) for key in values)
+    limit = memory_limit(source.config(ran), HEADROOM) if ran is not None and is_same else math.inf
     return Sweep(list(values), found, _what_ran(source, values), limit if limit < math.inf else None)
 
 
