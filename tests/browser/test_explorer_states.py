@@ -308,6 +308,23 @@ def test_every_schedule_has_a_part_with_its_name_before_its_picture(page, explor
     assert page.run("return getComputedStyle(document.querySelector('#viewer .status')).visibility") == "hidden"
 
 
+def test_a_change_dims_all_schedules_at_once_and_its_faults_wait_for_the_pictures(page, explorer):
+    start(page, explorer, schedules=FOUR)
+    settled(page)
+    page.run(
+        "const { fetch } = window; window.fetch = async (path, given) => {"
+        "  if (JSON.parse(given.body).schedule === '1f1b') await new Promise((done) => { window.answer = done; });"
+        "  return fetch(path, given); };"
+    )
+    give(page, "microbatches", "7")
+    page.until("return runs.filter((run) => run.next).length === 3 && marks().every(({ waiting }) => waiting)")
+    shown = "return [marks().map(({ dimmed }) => dimmed), document.querySelectorAll('.told').length]"
+    assert page.run(shown) == [[0.6] * 4, 0]  # dualpipe has its fault, which is not told before
+    page.run("answer()")
+    page.until("return runs.every((run) => !run.next && !run.flight) && document.querySelector('#lines .note')")
+    assert page.run(shown) == [[0, 0, 0, 0.28], 1]
+
+
 def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page, explorer):
     start(page, explorer, schedules=FOUR)
     settled(page)

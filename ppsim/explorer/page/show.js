@@ -34,7 +34,7 @@ function marks() {
   });
 }
 
-const isFaulty = (run) => isOut(run) && !run.next && waited(run) < LONG;   // not of what was set before
+const isFaulty = (run) => isOut(run) && !isWaiting(run);   // not of what was set before
 const faultsOf = (index) => (isFaulty(runs[index]) ? runs[index].result.faults : []);
 const isNoted = (index) => isFaulty(runs[index]) && (!commonFault() || index === 0);   // has a note between its numbers and its picture
 const textOf = (index) => faultsOf(index).map(({ text }) => text).join("\n");

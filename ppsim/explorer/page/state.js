@@ -134,14 +134,14 @@ function request(run) {   // one at a time: the newest waits, and cancels an old
   }
 }
 
-async function send(run) {
-  const flight = run.flight = { controller: new AbortController(), begun: performance.now(), stale: false };
+async function send(run, since = performance.now()) {   // since: of the first change that has no answer yet
+  const flight = run.flight = { controller: new AbortController(), begun: performance.now(), since, stale: false };
   const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index], key: keyOf(state.common) });
   run.next = null;
   watch();
   try {
     const response = await ask("/api/simulate", caseOf(index), flight.controller.signal), result = await response.json();
-    if (result.chart) run.next = { ...result, ...used }; else run.result = { ...result, again: response.status >= 500 };   // not the case's fault
+    run.next = { ...result, ...used, again: response.status >= 500 };   // not the case's fault
     gone = false;
   } catch (error) {
     if (error.name !== "AbortError") {   // it may come back
@@ -151,16 +151,16 @@ async function send(run) {
   }
   run.flight = null;
   if (!runs.includes(run)) return;
-  if (flight.stale) return send(run);
+  if (flight.stale) return send(run, since);
   takeResults();
   if (!run.next) { run.result ||= { faults: [] }; await showRuns(); }
   watch();
 }
 
 const isOut = (run) => !!run?.result?.faults && !run.result.stopped;   // its picture, if any, is of another problem
-function takeResults() {   // the results that are there, as soon as all pictures are of one problem
-  if (new Set(runs.map((run) => (run.next ?? (isOut(run) ? null : run.good))?.key).filter(Boolean)).size > 1) return;
-  for (const run of runs) if (run.next) { run.result = run.good = run.next; run.next = null; }
+function takeResults() {   // the results that are there, as soon as all pictures and faults are of one problem
+  if (runs.some((run) => run.flight && run.result) || new Set(runs.map((run) => (run.next ?? (isOut(run) ? null : run.good))?.key).filter(Boolean)).size > 1) return;
+  for (const run of runs) if (run.next) { run.result = run.next; if (run.next.chart) run.good = run.next; run.next = null; }
 }
 
 function cancel() {   // the whole change: what is there already is not drawn
@@ -171,12 +171,13 @@ function cancel() {   // the whole change: what is there already is not drawn
   showRuns();
 }
 
-const waited = (run) => (run.flight ? performance.now() - run.flight.begun : 0);
-const isWaiting = (run) => waited(run) >= LONG || (!!run.next && runs.some((one) => waited(one) >= LONG));
+const waited = (run) => (run.flight ? performance.now() - run.flight.since : 0);
+const isWaiting = (run) => !!(run.flight || run.next) && runs.some((one) => waited(one) >= LONG);   // all at once
 function watch() {   // show work that takes longer
   clearTimeout(ticking);
   const busy = runs.filter((run) => run.flight);
   if (shown) viewer.mark(marks()); else showRuns();
+  showFaults();
   showNotes();
   if (busy.length) ticking = setTimeout(watch, Math.max(LONG + 5 - Math.max(...busy.map(waited)), 0) || 500); else askFaster();
 }
