@@ -182,8 +182,8 @@ class ChartRows(Artist):
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             long = lane.length * place.second / place.pixel
             mine, narrow = long > scale.NARROWEST_FRAME, (long > 1) & (long <= scale.NARROWEST_FRAME) & (theme is GREY)
-            ends = place.band(lane.device[narrow], lane_edges(lane, boxes.sorts), gap)
-            self._lines(renderer, place.x(lane.start[narrow]) + place.pixel / 2, *ends, place.pixel, theme.text)
+            above, below = place.band(lane.device[narrow], lane_edges(lane, boxes.sorts), gap)
+            self._lines(renderer, place.x(lane.start[narrow]) + place.pixel / 2, above, below, place.pixel, theme.text)
             above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
             begin, end = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
             for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):

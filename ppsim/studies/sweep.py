@@ -52,7 +52,7 @@ class Sweep:
     keys: list[str] = declared("the dotted keys that were varied")
     points: list[Candidate] = declared("one per combination; the values of the last key change fastest")
     name: str = declared("the config's name, and its schedule and sizes that were not varied", default="")
-    limit: float | None = declared("usable memory of a device; None if it is unknown or was varied", default=None)
+    limit: float | None = declared("usable bytes of a device; None if they are unknown or were varied", default=None)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per combination: values, measures (None if it is refused), `layout_string` and `refused`."""
@@ -245,9 +245,9 @@ def sweep(
     refuse_common_faults(source, points)
     found = list(run_points(source, points, executor=executor, workers=workers, store=store))
     ran = next((own_changes(source, point.changes) for point in found if point.measures is not None), None)
-    is_same = not any(re.match("hardware|.*memory_limit", key) for key in values)
-    limit = memory_limit(source.config(ran), HEADROOM) if ran is not None and is_same else math.inf
-    return Sweep(list(values), found, _what_ran(source, values), limit if limit < math.inf else None)
+    one = None if ran is None or any(key.startswith("hardware") for key in values) else source.config(ran)
+    limit = None if one is None or one.derived is None else memory_limit(one, HEADROOM)
+    return Sweep(list(values), found, _what_ran(source, values), limit)
 
 
 def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
