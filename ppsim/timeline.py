@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -82,12 +82,6 @@ class TimelineColumns(Columns):
         # A column that RowEnds lacks is empty, or follows from the ends in the cached columns below.
         found = {name: closed(column) for name, column in (Times._field_defaults | times._asdict()).items()}
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **found)
-
-    @classmethod
-    def of_plan(cls, plan: Plan, table: CostTable, costs: CostModel, engine: str = "auto") -> Self:
-        """Run a plan and return its timeline; `table` holds the columns of `costs`."""
-        engine, times = run_plan(plan, engine)
-        return cls(plan, table, costs, times, engine=engine)
 
     def __getstate__(self) -> dict[str, Any]:
         found = {name: vars(self)[name] for name in (*Times._fields, *RowEnds._fields) if name in vars(self)}
@@ -234,3 +228,14 @@ def _merged(extreme: np.ufunc, column: np.ndarray, device: np.ndarray, times: np
     merged = column.copy()
     extreme.at(merged, device, times)
     return merged
+
+
+AnyTimeline = TypeVar("AnyTimeline", bound=TimelineColumns)
+
+
+def timeline_of_plan(
+    kind: type[AnyTimeline], plan: Plan, table: CostTable, costs: CostModel, engine: str = "auto"
+) -> AnyTimeline:
+    """Run a plan and return its timeline; `table` holds the columns of `costs`."""
+    engine, times = run_plan(plan, engine)
+    return kind(plan, table, costs, times, engine=engine)

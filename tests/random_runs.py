@@ -16,6 +16,7 @@ from ppsim.actions import Kind, is_copy
 from ppsim.costs import CostTable, EncoderTower
 from ppsim.lowering import TRANSPORTS
 from ppsim.studies import rerouted
+from ppsim.timeline import timeline_of_plan
 
 ROUND_SECONDS = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.0])
 ANY_SECONDS = st.one_of(ROUND_SECONDS, st.floats(1e-9, 5.0))
@@ -72,7 +73,7 @@ def rerun(run, **columns):
     """The same run with other `seconds` or `transfer_seconds` of its plan."""
     fields = {"seconds": "row_lengths", "transfer_seconds": "transfer_lengths"}
     plan = dataclasses.replace(run.plan, **{fields.get(name, name): column for name, column in columns.items()})
-    return Timeline.of_plan(plan, run.table, run.costs, "event")
+    return timeline_of_plan(Timeline, plan, run.table, run.costs, "event")
 
 
 def lengthened(run, action, seconds):

@@ -19,7 +19,7 @@ from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale
 from ppsim.plan.jitter import Jitter, JitteredPlan
 from ppsim.plan.resolve import Plan, repriced
-from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns, timeline_of_plan
 
 if TYPE_CHECKING:
     import pandas
@@ -150,7 +150,7 @@ def ledger(run: TimelineColumns) -> LedgerColumns:
 def _gaps_under(run: TimelineColumns, plan: Plan) -> Gaps:
     """Return the gaps of the same run under another plan."""
     engine = "auto" if run.engine == "measured" else run.engine
-    return Gaps(TimelineColumns.of_plan(plan, run.table, run.costs, engine))
+    return Gaps(timeline_of_plan(TimelineColumns, plan, run.table, run.costs, engine))
 
 
 def _move(seconds: dict[str, np.ndarray], source: str, target: str, amount: np.ndarray) -> None:

@@ -70,7 +70,7 @@ def _answer(timeline: TimelineColumns) -> list[str]:
         ("step", rounded_text(iteration_time(timeline), "seconds"), "; ".join(filter(None, remarks))),
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
-    ], left=(0, 2))  # fmt: skip
+    ], left={0, 2})  # fmt: skip
 
 
 def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
@@ -101,7 +101,7 @@ def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
     whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
     parts = {one: (percent_text(idle[one] / whole), "#" * round(bar * idle[one] / largest)) for one in causes}
     rows = [("idle" * (one == causes[0]), one, *part, CAUSES[one] * is_wide) for one, part in parts.items()]
-    return ["", *aligned(rows, left=(0, 1, 3, 4))]
+    return ["", *aligned(rows, left={0, 1, 3, 4})]
 
 
 def busiest_device(timeline: TimelineColumns) -> str | None:

@@ -41,7 +41,7 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import add_copies, add_recomputes, build_with_memory_actions
-from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns, timeline_of_plan
 
 
 @checked_methods
@@ -171,7 +171,7 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     try:
         validate(schedule)
         table = one.table(schedule)
-        run = TimelineColumns.of_plan(make_plan(schedule, table, "async"), table, one, "event")
+        run = timeline_of_plan(TimelineColumns, make_plan(schedule, table, "async"), table, one, "event")
     except PpsimError:
         return None
     return np.rint(run.row_start * schedule.slices).astype(np.int64)

@@ -28,6 +28,7 @@ from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
+from ppsim.timeline import timeline_of_plan
 
 
 @checked_call()
@@ -92,7 +93,7 @@ def simulate(
     if jitter is not None:
         plan = JitteredPlan(plan, jitter, int(seed)).sample(0)
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
-    return Timeline.of_plan(plan, table, costs, engine)
+    return timeline_of_plan(Timeline, plan, table, costs, engine)
 
 
 def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer: str | None = None) -> None:
@@ -310,7 +311,7 @@ def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -
     """Return the batch with the measures of all its runs."""
     engine = batch.engine
     for index, (plan, table, model) in enumerate(runs):
-        timeline = Timeline.of_plan(plan, table, model, engine)
+        timeline = timeline_of_plan(Timeline, plan, table, model, engine)
         batch.engine = timeline.engine
         for measure in map(MEASURES.__getitem__, batch.measures):
             column = getattr(batch, measure.name)

@@ -32,7 +32,7 @@ from ppsim.costs.table import CostModel, CostTable
 from ppsim.plan.holding import parts_of
 from ppsim.plan.resolve import Plan, make_plan, repriced
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.timeline import TimelineColumns
+from ppsim.timeline import TimelineColumns, timeline_of_plan
 
 MAX_ROWS = 80_000  # simulated for one descent: about half a second
 MAX_CUTS, MIN_CUTS = 64, 8  # simulated in one descent
@@ -82,7 +82,7 @@ def fastest_stages(
         table = own.table(compute)
         plan = repriced(first_plan, table) if first_plan else make_plan(schedule, table, transport, optimizer)
         first_plan = first_plan or plan
-        run = TimelineColumns.of_plan(plan, table, own, engine)
+        run = timeline_of_plan(TimelineColumns, plan, table, own, engine)
         held = peak_memory(run)
         return 0.0 if held is None else max(0.0, float(held.max()) - limit), iteration_time(run)
 

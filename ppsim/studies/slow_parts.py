@@ -19,6 +19,7 @@ from ppsim.plan.resolve import Plan
 from ppsim.plots.page_data import Marks
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
+from ppsim.timeline import timeline_of_plan
 
 SLOW_STAGE, SLOW_LINK, SLOW_ACTION = 1.05, 1.25, 1.5  # times what is expected
 SLOW_MICROBATCH = 1.03
@@ -172,7 +173,7 @@ def stalls(measured: Timeline, own: Plan) -> list[Slow]:
     """
     seconds, transfers = usual_seconds(measured, own)
     plan = replace(own, row_lengths=seconds, transfer_lengths=transfers)
-    usual = Timeline.of_plan(plan, measured.table, measured.costs)
+    usual = timeline_of_plan(Timeline, plan, measured.table, measured.costs)
     waits, expected = (_waits(own, run.row_start, run.row_end) for run in (measured, usual))
     return _worst("stall", own, waits, expected, waits - expected > STALL * float(np.median(own.seconds)))
 

@@ -47,6 +47,7 @@ from ppsim.run.timelines import Timeline
 from ppsim.search.partitions import with_stages_of_run
 from ppsim.studies.free_keys import Key
 from ppsim.studies.space import search_space
+from ppsim.timeline import timeline_of_plan
 
 KEYS = ("config", "seconds", "peak_memory")
 LARGEST = {"seconds": 1e8, "bytes": 1e15}  # legal values of a step: three years, and a thousand of the largest GPUs
@@ -200,7 +201,7 @@ class PricedRun:
         table = costs.table(self.schedule.compute)
         if self.config.dispatch != "list" or structure(table) != structure(self.table):
             return replace(self.config, costs=costs).simulate()
-        return Timeline.of_plan(repriced(self.plan, table), table, costs, self.config.engine)
+        return timeline_of_plan(Timeline, repriced(self.plan, table), table, costs, self.config.engine)
 
 
 class Peaks:
