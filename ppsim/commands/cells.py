@@ -52,19 +52,24 @@ def capacity_of(config: Config) -> float | None:
     return config.derived.cluster.device.capacity if config.derived else None
 
 
+def fit_in_config(peak: float, config: Config, headroom: float) -> str:
+    """Return `fit_in_words` of a peak on the config's device, or within its limit on activations."""
+    if (capacity := capacity_of(config)) is not None:
+        return fit_in_words(peak, capacity, headroom)
+    return "over" if peak > memory_limit(config, headroom) else "fits"
+
+
 def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
     """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs give no bytes.
 
     `with_usable` adds the usable memory: `75.1 GB of 72 GB usable (tight)`.
     """
     capacity = capacity_of(config)
-    if capacity is None:
-        text = gigabytes(peak) if config.in_bytes else f"{peak:.{DIGITS}g} activations"
-        return text + " over" * (peak > memory_limit(config, headroom))
-    if with_usable:
+    if with_usable and capacity is not None:
         return _peak_in_usable(peak, capacity, headroom)
-    state = fit_in_words(peak, capacity, headroom)
-    return gigabytes(peak) + (f" {state}" if state != "fits" else "")
+    text = gigabytes(peak) if config.in_bytes else f"{peak:.{DIGITS}g} activations"
+    state = fit_in_config(peak, config, headroom)
+    return text if state == "fits" else f"{text} {state}"
 
 
 def usable_text(config: Config, headroom: float) -> str:

@@ -14,7 +14,7 @@ from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import gigabytes, peak_text, step_text
+from ppsim.commands.cells import fit_in_config, gigabytes, step_text
 from ppsim.commands.options import draws, read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import Config, ConfigSource
@@ -135,8 +135,8 @@ def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:
         hardware = str([item for item in point.changes.items() if item[0].startswith("hardware")])
         if hardware not in configs:
             configs[hardware] = source.config(own_changes(source, point.changes))
-        text = peak_text(point.memory, configs[hardware], HEADROOM)
-        marks[id(point)] = {"tight": TIGHT, "over": OVER}.get(text.split()[-1], "")
+        state = fit_in_config(point.memory, configs[hardware], HEADROOM)
+        marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[state]
     return marks
 
 
