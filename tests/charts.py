@@ -2,8 +2,9 @@
 
 from ppsim.plots.areas import areas
 from ppsim.plots.boxes import block_names, common_title, costs_text, legend_entries, local_stage, make_boxes, sizes_text
+from ppsim.plots.fronts import draw_front
 from ppsim.plots.gantt import draw
-from ppsim.plots.many_runs import COLOURS, draw_bars, draw_front, draw_lines
+from ppsim.plots.many_runs import COLOURS, draw_bars, draw_lines
 from ppsim.plots.palette import DARK, GREY, LIGHT, ON_DARK, THEMES, TITLES, contrast, light_of, to_linear
 from ppsim.plots.pixels import (
     PixelColumns,

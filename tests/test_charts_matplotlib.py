@@ -958,6 +958,16 @@ def test_a_front_far_beyond_a_limit_has_its_unit():
     assert "usable 76.4 GB" in words
     assert "beyond the axis: 1 run, 1,200 GB" in words
     assert axes.get_xlim()[1] < 100  # it does not stretch the axis
+    (edge,) = (line for line in axes.lines if line.get_label().startswith("beyond"))
+    assert edge.get_xydata().tolist() == [[1.0, 1.0]]  # at the right end of the axis, at its step
+
+
+def test_charts_of_a_sweep_name_what_is_refused():
+    over = {"schedule.name": ["1f1b", "dualpipe"], "schedule.microbatches": [4, 8, 16]}
+    sweep = ppsim.sweep(ROOT / "configs" / "unit-costs.yaml", over=over, workers=1)
+    for figure in (sweep.plot(), sweep.plot_front()):
+        words = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert "refused: dualpipe, 4 microbatches" in words
 
 
 def test_a_front_has_no_ties_and_only_points_that_fit_and_others_are_hollow():

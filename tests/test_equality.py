@@ -9,7 +9,7 @@ from timelines import stepped
 
 import ppsim
 from ppsim import Jitter
-from ppsim.base.immutable import equal
+from ppsim.base.immutable import distinct, equal
 from ppsim.config import as_config
 from ppsim.costs import Profile
 from ppsim.studies import (
@@ -158,3 +158,8 @@ def test_a_device_that_never_has_a_value_still_equals_itself():
     assert memory == type(memory)(**{**vars(memory), "moment": memory.moment.copy()})
     unknown = np.full(2, np.nan)
     assert type(memory)(*[unknown] * 6) == type(memory)(*[unknown.copy()] * 6)
+
+
+def test_what_is_sorted_out_by_hand_is_what_numpy_calls_unique():
+    for column in ([], [3], [2, 2], [5, 1, 5, 3, 1]):
+        assert distinct(np.array(column, np.int64)).tolist() == sorted(set(column))

@@ -12,7 +12,6 @@ from strategies import damaged_orders
 import ppsim
 from ppsim import DeadlockError, Schedule, ScheduleError
 from ppsim.actions import Kind
-from ppsim.base.immutable import distinct
 
 
 def faults(orders, **options):
@@ -285,8 +284,3 @@ def test_numbers_below_0_are_named(column, slices):
     schedule = Schedule(kinds, **numbers, offsets=np.array([0, 4]), slices=slices)
     with pytest.raises(ScheduleError, match=rf"\(row 1, column 3\) names {column} -3"):
         schedule.validate()
-
-
-def test_what_is_sorted_out_by_hand_is_what_numpy_calls_unique():
-    for column in ([], [3], [2, 2], [5, 1, 5, 3, 1]):
-        assert distinct(np.array(column, np.int64)).tolist() == sorted(set(column))

@@ -110,10 +110,12 @@ class AdviceList:
         """Return the rows as a pandas table."""
         return need("pandas", "a table of changes").DataFrame(self.rows())
 
-    def plot(self) -> Figure:
+    @checked_call(hint="plot().savefig(path) writes a file")
+    def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
         """Draw the change of the step time for each change that helps, best first, as a matplotlib figure.
 
-        If the config does not fit, these are the changes that make it fit. Raises ConfigError if no change helps.
+        If the config does not fit, these are the changes that make it fit. The options are those of `Timeline.plot`.
+        Raises ConfigError if no change helps.
         """
         from ppsim.plots.many_runs import MAX_BARS, draw_bars
 
@@ -122,8 +124,9 @@ class AdviceList:
         shown, step = sorted(self.better, key=lambda one: one.step)[:MAX_BARS], self.run.iteration_time
         changes = [one.step_difference / step for one in shown]
         names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
-        title = f"{self.config.name}: single changes that {'make it fit' if self.fits is False else 'gain most'}"
-        return draw_bars(names, changes, removed, title, "change of step time", "idle time", ranked=True)
+        what = f"{self.config.name}: single changes that {'make it fit' if self.fits is False else 'gain most'}"
+        style: Any = {"ranked": True, "width": width, "theme": theme}
+        return draw_bars(names, changes, removed, title or what, "change of step time", "idle time", **style)
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")

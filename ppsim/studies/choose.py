@@ -110,7 +110,7 @@ class Choice:
 
         The options are those of `Timeline.plot`.
         """
-        from ppsim.plots.many_runs import draw_front
+        from ppsim.plots.fronts import draw_front
 
         drawn = [*{one.rank: one for one in (*self.front, *self.ranked)}.values()]
         if not drawn:

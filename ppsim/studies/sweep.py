@@ -118,7 +118,8 @@ class Sweep:
         if (measure, over) == ("iteration_time", "schedule.microbatches"):  # more work takes longer
             title_of += " per microbatch"
             lines = {name: [(m, seconds / m) for m, seconds in pairs] for name, pairs in lines.items()}
-        return draw_lines(lines, over, title_of, unit, width, theme=theme, what=self.name, heading=title, fits=fits)
+        words: Any = {"what": self.name, "heading": title, "fits": fits, "refused": self._refused}
+        return draw_lines(lines, over, title_of, unit, width, theme=theme, **words)
 
     @checked_call(hint="plot_front().savefig(path) writes a file")
     def plot_front(
@@ -133,7 +134,7 @@ class Sweep:
         it are half filled if the device has that memory (`tight`), else hollow. `width`, `title` and `theme` are those
         of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
-        from ppsim.plots.many_runs import draw_front
+        from ppsim.plots.fronts import draw_front
 
         runs = [(point, point.measures) for point in self.points if point.measures is not None]
         if not runs:
@@ -150,7 +151,8 @@ class Sweep:
         if "schedule.devices" in self._varied:
             sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
             step += f" on {min(sizes):g} to {max(sizes):g} devices"
-        words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "what": self.name, "heading": title}
+        words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "refused": self._refused}
+        words |= {"what": self.name, "heading": title}
         if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
             words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
         return draw_front(pairs, names, memory.title, memory.short_unit or memory.unit, width, theme=theme, **words)
@@ -159,6 +161,10 @@ class Sweep:
         """Return the values of a point that differ between points, in words, without that of `over`."""
         varied = sorted(self._varied or self.keys, key=lambda key: key != "schedule.name")
         return ", ".join(_value_name(key, point.changes[key]) for key in varied if key != over)
+
+    @property
+    def _refused(self) -> list[str]:
+        return [self._name(point) for point in self.points if point.measures is None]
 
     @property
     def _varied(self) -> list[str]:
