@@ -323,6 +323,7 @@ SHELL = {
     "an argument": ("$1", {}),
     "a default that stays": ("$SIZE", {': "${SIZE:': '4}"'}),
     "a number as Python writes it": ("0_4", {}),
+    "a value that must be set": ("${SIZE:?usage}", {"SIZE": "4"}),
     "a comment with a backslash": ("$SIZE", {"# \\\nSIZE": "4"}),
 }  # fmt: skip
 
@@ -379,6 +380,16 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
         ("--num-experts 4 --moe-layer-freq [0,1,1,1]", {"dense_layers": 1}),
         ("--num-experts 4 --moe-layer-freq ([0]*2+[1]*2)", {"dense_layers": 2}),
         ("--num-experts 4 --moe-layer-freq -1", {"experts": 4}),
+        ("--num-experts 4 --moe-layer-freq [0,1]*2", {"pattern": "[*-][*E][*-][*E]"}),
+        ("--num-experts 4 --moe-layer-freq 2 --multi-latent-attention", {"pattern": "[+E][+-][+E][+-]"}),
+        ("--num-experts 4 --first-k-dense-replace 1 --n-shared-experts 2", {"dense_layers": 1, "shared_experts": 2}),
+        ("--position-embedding-type own", {"positions": "rotary"}),
+        ("--attention-head-type multiquery", {"key_value_heads": 1}),
+        ("--data-impl mmap", {"attention": "full"}),
+        ("--data-impl mmap --use-flash-attn", {"attention": "flash"}),
+        ("--deepspeed --num-experts 1 --num-key-value-heads 2", {"key_value_heads": 2}),
+        ("--deepspeed --num-experts 4", {"pattern": "[*-][*E][*-][*E]", "experts_per_token": 1}),
+        ("--deepspeed --num-experts 4 --expert-interval 1 --topk 2", {"dense_layers": 0, "experts_per_token": 2}),
     ],
 )
 def test_flags_of_a_model_are_read_as_megatron_does(flags, keys):
@@ -446,6 +457,60 @@ def test_a_file_that_the_script_sources_is_named_if_a_value_is_missing():
         ppsim.from_launch("Megatron-LM", "export GBS=8\nMODEL=8B bash ./train.sh --swiglu\nbash ./train.sh")
 
 
+DEEPSPEED = """
+SBATCH_LINES=4
+cat <<EOT > ds_config.json
+{"zero_optimization": {"stage": 0}}
+EOT
+deepspeed --num_nodes $SBATCH_LINES --num_gpus 8 pretrain_gpt.py --deepspeed --deepspeed_config ds_config.json \\
+  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-layers 10 --hidden-size 1024 \\
+  --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --global-batch-size 32 --pad-vocab-size-to 250880 \\
+  --position-embedding-type alibi --bf16 --train-tokens 1000 --valid-weighted-split-paths-path p
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "keys", "partition"),
+    [
+        ("", {"distributed_optimizer": True}, "even"),  # its bf16 optimizer is sharded
+        ("--fp16", {"distributed_optimizer": False}, "even"),
+        ("--zero-stage 1", {"distributed_optimizer": True}, "even"),
+        ("--pp-partition-method 'type:transformer|embedding'", {}, (2, 3, 3, 2)),
+        ("--ds-sequence-parallel-size 2", {"context": 2, "context_exchange": "all-to-all", "data": 1}, "even"),
+    ],
+)
+def test_a_script_of_megatron_deepspeed_is_read_as_it_runs(flags, keys, partition):
+    text = DEEPSPEED.replace("--bf16", flags if "fp16" in flags else f"--bf16 {flags}")
+    reading = read_launch("Megatron-LM", text)
+    config = reading.config()
+    layout = config.costs.layout
+    assert not reading.unknown
+    assert (layout.framework, layout.tensor, config.schedule["devices"]) == ("megatron-deepspeed", 4, 4)
+    assert (config.model.vocabulary, config.model.attention, layout.partition) == (250880, "full", partition)
+    assert {key: getattr(layout, key) for key in keys} == keys
+    assert config.simulate().makespan > 0
+
+
+def test_a_script_that_writes_the_one_it_submits_is_read_with_its_lines():
+    inner = SCRIPT.partition("GPUS_PER_NODE=8")[2].replace("$GPUS_PER_NODE ", "\\$GPUS_PER_NODE ")
+    text = f"TP=4\ncat > job.sh <<EOF\nGPUS_PER_NODE=8{inner}EOF\nsbatch --wait job.sh\n"
+    assert ppsim.from_launch("Megatron-LM", text).costs.layout.data == 2
+
+
+def test_world_size_counts_nodes_if_the_processes_of_a_node_are_unknown():
+    text = SCRIPT.replace("WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))", "WORLD_SIZE=1").replace(
+        "PER_NODE=8", "PER_NODE=$(n)"
+    )
+    assert any("8 GPUs, the fewest" in one for one in read_launch("Megatron-LM", text).assumed)
+
+
+def test_a_missing_value_is_named_with_the_line_that_gives_it():
+    text = SCRIPT.replace("TP=2; PP=4", "TP=$1; PP=4")
+    with pytest.raises(ppsim.ConfigError, match=r"or a first line TP=8; the script takes arguments: .* `set -- A B`"):
+        ppsim.from_launch("Megatron-LM", text)
+    assert ppsim.from_launch("Megatron-LM", f"set -- 2\n{text}").costs.layout.tensor == 2
+
+
 @pytest.mark.parametrize("flags", ["--checkpoint-activations", "--activations-checkpoint-method uniform"])
 def test_recompute_is_read_by_its_names_of_earlier_years(flags):
     text = SCRIPT.replace("--sequence-parallel", flags)
@@ -468,6 +533,8 @@ WRONG = {
     "GPUs": (SCRIPT.replace("GPUS_PER_NODE=8", "GPUS_PER_NODE=3"), "6 GPUs"),
     "GPUs for experts": (SCRIPT.replace("--swiglu", f"--swiglu {EIGHT_EXPERTS}"), "give --gpus 64"),
     "no stage": (SCRIPT.replace("--swiglu", "--context-parallel-size 0"), "--context-parallel-size '0'"),
+    "a stage of ZeRO": (DEEPSPEED.replace("--bf16", "--zero-stage 4"), "--zero-stage 4"),
+    "blocks": (SCRIPT.replace("--swiglu", "--num-experts 2 --moe-layer-freq [0,1]"), "of 32 blocks"),
     "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),
     "uneven layers": (SCRIPT.replace("--num-layers 32", "--num-layers 33"), "33"),
     "a word of no list": (SCRIPT.replace("RMSNorm", "BatchNorm"), "BatchNorm"),

@@ -16,7 +16,7 @@ from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.costs.shape import split_blocks
-from ppsim.frameworks import options_of
+from ppsim.frameworks import megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS
 from ppsim.launch.reading import Flags, Row, read_rows
 from ppsim.run.schedules import Schedule
@@ -161,9 +161,27 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
             yield f"--moe-layer-freq '[0]*{model.dense_layers}+[1]*{model.num_layers - model.dense_layers}'"
 
 
+def add_own_names(flags: Flags) -> None:
+    """Add Megatron-LM's own flags for those of its forks that mean the same."""
+    given, own = flags.arguments, dict[str, list[str]]()
+    for theirs, ours in megatron_deepspeed.FLAGS.items():
+        if flags.has(theirs):
+            own[ours] = given[theirs]
+    if "ds-sequence-parallel-size" in given:
+        own["cp-comm-type"] = ["a2a"]
+    if flags.text("attention-head-type") == "multiquery":  # bigcode-project/Megatron-LM
+        own["num-query-groups"] = ["1"]
+    if "num-query-groups" in own:
+        own["group-query-attention"] = []
+    if flags.text("num-experts") == "1":  # a dense model of Megatron-DeepSpeed
+        del given["num-experts"]
+    for name, arguments in own.items():
+        given.setdefault(name, arguments)
+
+
 def read_model(flags: Flags) -> dict[str, Any]:
     """Return the keys of the section `model` that flags give, without the vocabulary."""
-    if flags.text("position-embedding-type") in ("none", "yarn", "mrope", "alibi", "rotary"):  # no learned table either
+    if flags.text("position-embedding-type") not in (None, "learned_absolute"):  # others have no learned table
         flags.arguments["position-embedding-type"] = ["rope"]
     model, pattern = read_rows(flags, *MODEL), _read_pattern(flags)
     if pattern:
@@ -217,8 +235,11 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
     backend = flags.text("attention-backend") or "auto"
     if backend not in FLASH:
         raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
-    model |= {"attention": FLASH[backend], "causal": FLASH[backend] == "flash"}
-    if model["causal"]:
+    flash = FLASH[backend] == "flash"
+    if flags.has(*megatron_deepspeed.BEFORE_FLASH):
+        flash = flags.has(*megatron_deepspeed.WITH_FLASH)
+    model |= {"attention": "flash" if flash else "full", "causal": flash}
+    if flash:
         flags.has("no-masked-softmax-fusion")  # flash attention has no softmax of its own
     window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
     if window:
@@ -226,17 +247,35 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
 
 
 def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
-    width, model["experts_per_token"] = model["expert_ffn"] or model["ffn"], model["experts_per_token"] or 2
-    shared = flags.number("moe-shared-expert-intermediate-size", 0)
+    width = model["expert_ffn"] or model["ffn"]
+    model["experts_per_token"] = model["experts_per_token"] or (1 if flags.has("deepspeed") else 2)
+    shared = flags.number("moe-shared-expert-intermediate-size", flags.number("n-shared-experts", 0) * width)
     if shared % width:
         raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
     model |= {"expert_ffn": width, "shared_experts": shared // width}
+    if not model.get("pattern"):
+        _read_frequency(flags, model)
+
+
+def _read_frequency(flags: Flags, model: dict[str, Any]) -> None:
+    """Read which blocks have experts: the last ones, or others as a pattern."""
+    layers, dense = model["num_layers"], flags.text("first-k-dense-replace") or "0"
     frequency = re.sub(r"[()'\" ]", "", flags.text("moe-layer-freq") or "1")
     terms = [re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", term) for term in frequency.split("+")]
     blocks = "".join(term[1].replace(",", "") * int(term[2] or 1) for term in terms if term)
-    if all(terms) and "10" not in blocks:
-        model["dense_layers"] = blocks.count("0")
-    elif frequency not in ("1", "-1"):  # block % N == 0 has experts: all blocks, as MindSpeed writes it, too
+    if re.fullmatch(r"-1|[1-9]\d{0,3}", frequency):  # block % N == 0 has experts; with -1, as MindSpeed writes it, all
+        blocks = "".join("01"[block % int(frequency) == 0] for block in range(layers))
+    elif not all(terms) or len(blocks) != layers:
         raise ConfigError(
-            f"--moe-layer-freq {shown(frequency)}: only 1, or [0]*N+[1]*M for N dense blocks first, is known"
+            f"--moe-layer-freq {shown(frequency)} must be a number, or a list of {layers} blocks such as [0]*N+[1]*M"
         )
+    if flags.has("deepspeed"):  # the last block of each interval
+        interval = flags.number("expert-interval", 2, 1)
+        blocks = "".join("01"[block % interval == interval - 1] for block in range(layers))
+    if re.fullmatch(r"[1-9]\d{0,3}", dense):
+        blocks = "0" * int(dense) + blocks[int(dense) :]
+    if "10" not in blocks:
+        model["dense_layers"] = blocks.count("0")
+    else:
+        mixer = "+" if model.get("key_value_rank") else "*"
+        model["pattern"] = "".join(f"[{mixer}{'-E'[int(block)]}]" for block in blocks)

@@ -15,11 +15,18 @@ from ppsim.base.units import counted
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
-from ppsim.costs.partition import LayoutString
+from ppsim.costs.partition import LayoutString, even
 from ppsim.families.interleaved import group_sizes
-from ppsim.frameworks import megatron, options_of
+from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
-from ppsim.launch.megatron_model import PATTERN, model_flags, read_model, training_program, with_single_sublayers
+from ppsim.launch.megatron_model import (
+    PATTERN,
+    add_own_names,
+    model_flags,
+    read_model,
+    training_program,
+    with_single_sublayers,
+)
 from ppsim.launch.reading import (
     ENDING,
     EXPANDABLE,
@@ -31,6 +38,7 @@ from ppsim.launch.reading import (
     derived_costs,
     differences,
     effective,
+    missing_values,
     notes_in,
     notes_of,
     notes_text,
@@ -40,7 +48,7 @@ from ppsim.launch.reading import (
     torchrun,
     torchrun_gpus,
 )
-from ppsim.launch.shell import UNRESOLVED, Script, read_script
+from ppsim.launch.shell import Script, read_script
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
@@ -282,20 +290,27 @@ def _recompute_flags(layout: Layout) -> Iterator[str]:
 def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a launch script or a line of flags; ConfigError for values that cannot be read."""
     launch = read_script(text)
+    if not _gives_sizes(launch):  # as in a script that writes the one it submits
+        launch = read_script(text, documents=True)
     words, launcher = _command(launch)
-    others = ", ".join(one for one in dict.fromkeys(launch.sourced) if one != UNRESOLVED)
-    files = f"; put the lines of {others} in its place" if others else ""
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     try:
+        add_own_names(flags)
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
     except ConfigError as error:
-        raise ConfigError(f"{error}{files}") from None
+        raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
     sort_unread(flags, reading, OPTIONS)
     reading.conditional.extend(launch.conditional)
     return reading
 
 
 SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
+
+
+def _gives_sizes(launch: Script) -> bool:
+    """Return whether a word of a command, or of a variable, is a flag of SIZES."""
+    words = [word for words in launch.commands for word in words]
+    return not {*SIZES}.isdisjoint(" ".join([*words, *launch.variables.values()]).replace("=", " ").split())
 
 
 def _command(launch: Script) -> tuple[list[str], list[str]]:
@@ -330,7 +345,8 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     _read_recompute(flags, layout, reading)
     _read_schedule(flags, sections, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
-    layout["framework"] = notes.get("framework", "megatron-core")
+    own = "megatron-deepspeed" if flags.has("deepspeed") else "megatron-core"
+    layout["framework"] = notes.get("framework", own)
     if flags.has("rampup-batch-size"):
         reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
     reading.data = {key: value for key, value in notes.items() if key not in ("framework", "overlap_tensor")}
@@ -351,6 +367,11 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
             layout |= STRATEGIES[strategy]
         else:
             reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: not priced")
+    if flags.has("deepspeed"):
+        stage = flags.number("zero-stage", 0)
+        if stage not in megatron_deepspeed.ZERO:
+            raise ConfigError(f"--zero-stage {stage} must be 0, 1, 2 or 3")
+        layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if (recipe := flags.text("fp8-format")) is not None:
         name = flags.text("fp8-recipe") or "delayed"
         known = {theirs: ours for ours, theirs in FP8_RECIPES.items()} | {"mxfp8": "block"}
@@ -362,7 +383,8 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
 
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
-    level = "selective" if flags.has("recompute-activations") else flags.text("recompute-granularity")
+    level = flags.text("recompute-granularity")
+    level = "selective" if flags.has("recompute-activations") else level
     modules = flags.words("recompute-modules")
     method, count = flags.text("recompute-method"), flags.number("recompute-num-layers", 1)
     for old in ("checkpoint", "activations-checkpoint"):  # its names up to 2022
@@ -431,6 +453,12 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
         if rest:
             raise ConfigError(f"--{PATTERN} {shown(model['pattern'])}: its stages are no multiple of {devices}")
         return stages
+    if flags.has("deepspeed"):  # balanced; embedding and head count as blocks if its pattern names them
+        ends = "embedding" in (flags.text("pp-partition-method") or "") and [1, int(model["tied_embeddings"])]
+        if ends and devices > 1:
+            counts = even(model["num_layers"] + sum(ends), devices)
+            layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
+        return 1
     ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
     first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
     layers = model["num_layers"] + sum(ends)

@@ -17,7 +17,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES
 from ppsim.costs.sheets import Cluster
 from ppsim.frameworks import DEFAULT, options_of, options_of_all
-from ppsim.launch.shell import UNRESOLVED
+from ppsim.launch.shell import UNRESOLVED, Script
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -29,6 +29,11 @@ ENDING = {"transport": "directed", "optimizer": "sync"}
 # and devices of the schedule are read, so that a search may give a summary of its lists.
 Rejects = Callable[[DerivedCosts, ScheduleColumns, int], Iterator[str]]
 _MARK = "# ppsim: "
+# Names of unrecorded options that change no step: of logs, files, data and learning rates.
+_WITHOUT_EFFECT = re.compile(
+    r"(.*\.)?(log|wandb|tensorboard|tokenizer|lr|adam|save|eval|valid|test|train|dataset)[-_].*"
+    r"|.*[-_](paths?|dir|files?|name)"
+)
 _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags give, or nobody reads
 
 
@@ -97,7 +102,8 @@ def sort_unread(flags: Flags, reading: Reading, record: Mapping[str, Any], witho
     known, options = options_of_all(record), options_of(record, reading.version)
     reading.read = [name for name in flags.arguments if name in flags.used]
     for name in flags.unread:
-        if name in names or known.get(name) in groups:
+        section = known.get(name, name.partition(".")[0])
+        if name in names or section in groups or (name not in known and _WITHOUT_EFFECT.fullmatch(name)):
             reading.left_out.append(name)
             continue
         reason = "may change the step"
@@ -254,7 +260,7 @@ class Flags:
         if any(UNRESOLVED in word for word in found):
             raise ConfigError(
                 f"{self.sign}{name}: its value comes from a variable or a command that the text does not set; write "
-                f"the value instead, such as {self.sign}{name} 8, or set the variable in a first line"
+                f"the value, such as {self.sign}{name} 8"
             )
         return found
 
@@ -274,15 +280,28 @@ class Flags:
 
 
 def torchrun_gpus(words: Sequence[str], variables: Mapping[str, str]) -> int | None:
-    """Return the GPUs that torchrun or mpirun starts with these words, or that the variables give; None without any.
+    """Return the GPUs that torchrun, deepspeed or mpirun starts with these words, or that the variables give, if any.
 
-    The variables are WORLD_SIZE, and those that Slurm sets.
+    The variables are those that Slurm sets, and WORLD_SIZE, which counts nodes if the processes of a node are unknown.
     """
     flags = Flags.of(word.replace("_", "-") if word.startswith("--") else word for word in words).arguments
     torchrun = [*flags.get("nproc-per-node", [])[:1], *flags.get("nnodes", ["1"])[:1]]
     mpirun = [after for word, after in pairwise(words) if word in ("-np", "-n")][:1]
+    deepspeed = [*flags.get("num-gpus", [])[:1], *flags.get("num-nodes", ["1"])[:1]]
+    world = [variables.get("WORLD_SIZE", "")] if all(count.isdigit() for count in torchrun[:1]) else []
     slurm = [variables.get(name, "") for name in ("SLURM_GPUS_PER_NODE", "SLURM_NNODES")]
-    for counts, needed in ((torchrun, 2), (mpirun, 1), ([variables.get("WORLD_SIZE", "")], 1), (slurm, 2)):
+    for counts, needed in ((torchrun, 2), (deepspeed, 2), (mpirun, 1), (world, 1), (slurm, 2)):
         if len(counts) == needed and all(count.isdigit() for count in counts):
             return math.prod(map(int, counts))
     return None
+
+
+def missing_values(error: str, text: str, launch: Script) -> str:
+    """Return what to set where an error says that a script's text does not: a variable, arguments, other files."""
+    flag = re.match(r"(--[\w.-]+): its value comes", error)
+    variable = flag and re.search(rf"{flag[1]}[ =]+[\"']?\$\{{?([A-Za-z_]\w*)", text)
+    words = f", or a first line {variable[1]}=8" if variable else ""
+    if (flag or "gives no" in error) and re.search(r"\$\{?[1-9@]", text):
+        words += "; the script takes arguments: a first line such as `set -- A B` gives them"
+    others = ", ".join(one for one in dict.fromkeys(launch.sourced) if one != UNRESOLVED)
+    return words + (f"; put the lines of {others} in its place" if others else "")

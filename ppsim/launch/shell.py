@@ -27,7 +27,7 @@ _INNER = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # with up to two levels of bra
 _REFERENCE = re.compile(
     rf"\$\(\((?P<sum>{_INNER})\)\)|\$\((?P<command>{_INNER})\)|`(?P<ticks>[^`]*)`"
     r"|\$\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*|[0-9@*#]+)(?:\[(?P<index>[0-9@*]+)\])?"
-    r"(?:(?P<sign>:?[-=+])(?P<other>[^{}]*)|(?P<rest>[^{}]*))\}"
+    r"(?:(?P<sign>:?[-=+?])(?P<other>[^{}]*)|(?P<rest>[^{}]*))\}"
     r"|\$(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$])"
 )
 _DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)(\n.*?^[ \t]*\2[ \t]*$)", re.DOTALL | re.MULTILINE)
@@ -67,17 +67,23 @@ class Script:
     sourced: list[str] = field(default_factory=list)  # other files that it reads or runs
 
 
-def read_script(text: str) -> Script:
+def read_script(text: str, documents: bool = False) -> Script:
     """Return the commands and variables of a script; ConfigError for quotes or brackets that stay open.
 
-    It reads the branch of an if or case whose condition holds, and no loop.
+    It reads the branch of an if or case whose condition holds, and no loop; and with `documents` the lines of its here
+    documents, as a script that writes another one has them.
     """
+
+    def replaced(document: re.Match[str]) -> str:
+        body = document[4].rpartition("\n")[0].replace("\\$", "$") + "\n"
+        return document[3] + (body if documents else "\n" * body.count("\n"))
+
     script = Script()
     for pattern, names in _SBATCH.items():
         if found := re.search(rf"^#SBATCH\s+(?:.*\s)?{pattern}", text, re.MULTILINE):
             script.variables.update(dict.fromkeys(names, found[1]))
     reader = _Reader(script)
-    for line, statement, sign in _statements(_DOCUMENT.sub(lambda one: one[3] + "\n" * one[4].count("\n"), text)):
+    for line, statement, sign in _statements(_DOCUMENT.sub(replaced, text)):
         reader.read(line, statement, sign)
     return script
 
@@ -161,7 +167,7 @@ class _Reader:
         if _assigned(text, variables):
             return
         words = _words(text, variables)
-        files = [word for before, word in pairwise(words) if before in _RUNNERS and not word.startswith("-")]
+        files = [word for before, word in pairwise(words) if before in _RUNNERS and word[:1] not in "-&|"]
         self.script.sourced += [word.replace(f"{UNRESOLVED}/", "") for word in files]
         if words[:1] in (["source"], ["."]):
             return
@@ -350,6 +356,8 @@ def _value(match: re.Match[str], variables: dict[str, str], depth: int) -> str:
         return UNRESOLVED
     value, sign = variables.get(name), match["sign"]
     is_set = bool(value) if sign and sign[0] == ":" else value is not None
+    if sign and sign[-1] == "?":  # unset, a shell would stop there
+        return (value or "") if is_set else UNRESOLVED
     if sign and is_set == (sign[-1] == "+"):
         other = _resolved(match["other"], variables, depth + 1) if depth < _MAX_NESTED else UNRESOLVED
         if sign[-1] == "=":

@@ -18,7 +18,7 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.reading import ENDING, Flags, Reading, notes_in, sort_unread, torchrun_gpus
+from ppsim.launch.reading import ENDING, Flags, Reading, missing_values, notes_in, sort_unread, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
@@ -47,7 +47,10 @@ def from_job(text: str, gpus: int | None = None) -> Reading:
             flags.arguments.setdefault(name, [launch.variables[variable]])
     started = launch.variables.get("NGPU", "")
     known = torchrun_gpus(launcher, launch.variables) or (int(started) if started.isdigit() else None)
-    reading = read_options(flags, notes, gpus or known, str(OPTIONS["version"]))
+    try:
+        reading = read_options(flags, notes, gpus or known, str(OPTIONS["version"]))
+    except ConfigError as error:
+        raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
     reading.conditional.extend(launch.conditional)
     return reading
 
