@@ -35,7 +35,7 @@ def test_the_head_on_the_last_stage_is_named_and_moving_blocks_away_helps_most_o
     assert first.removes is not None
     assert first.removes.startswith("imbalance")
     words = " ".join(run_ppsim("advise", LLAMA, "--headroom", "0").out.split())  # the reasons are wrapped
-    assert "device 7 computes 46 % longer than the mean" in words
+    assert "device 7 computes 46 % longer than the average device" in words
     assert "layers fastest by simulation" in words
 
 

@@ -114,7 +114,7 @@ def test_a_summary_says_how_experts_start():
         costs = DerivedCosts(MODEL, Cluster(DEVICES["H100 SXM"], LINK, LINK), Layout(**layout))
         return next((one for one in costs.assumptions if "experts" in one), None)
 
-    start = "the products of a GPU's 8 experts start one by one, each in at least 34 µs of the host"
+    start = "the products of a GPU's 8 experts are launched one by one, each in at least 34 µs of the host"
     copies = "; tokens are copied into their order and back {} times"
     assert said() == start
     assert said(data=4, expert=4) == start.replace("8 experts", "2 experts") + copies.format(2)

@@ -190,7 +190,10 @@ def test_a_slot_that_overlaps_an_f_and_a_b_waits_for_both_hosts():
 
 def test_the_assumptions_name_host_and_version():
     assumed = " ".join(costs(framework="nanotron 1.0").assumptions)
-    assert "a block lasts at least as long as nanotron takes to start it: 1.35 ms in F, 1.89 ms in B" in assumed
+    assert (
+        "a block lasts at least as long as the host of nanotron needs to launch its kernels: 1.35 ms in F, 1.89 ms in B"
+        in assumed
+    )
     assert "facts about nanotron 1.0 are of no version" in assumed
 
 

@@ -100,7 +100,7 @@ def test_the_words_of_printed_tables_are_defined(printed, monkeypatch):
     causes = {
         row[0].removeprefix("idle: ") for left, rows in printed if left == 1 for row in rows if "idle: " in row[0]
     }
-    assert {"idle / makespan", "verdict", "per action", "its bandwidth"} <= heads
+    assert {"idle / makespan", "verdict", "per action", "bandwidth"} <= heads
     assert {"transfers", "cool-down", "makespan"} <= {plain(label) for label in labels}
     found = {"vs SCHEDULE" if word.startswith("vs ") else plain(word) for word in heads | labels | causes}
     data = {"", "microbatches", "4", "8"} | {plain(name) for name in library.schedules()}  # keys, values, schedules

@@ -40,7 +40,7 @@ def test_a_derived_step_lies_between_the_ends_of_its_class(llama):
     assert document["quantiles"]["P50"] == pytest.approx(run.makespan * row["middle"])
     spread = f"spread of {row['runs']} published runs of its class, dense on H100"
     words = " ".join(run.summary(verbose=True, costs=True).split())
-    assert f"step at 90 %: {ends_of(run)} (derived costs: {spread}" in words
+    assert f"90 % interval of the step: {ends_of(run)} (derived costs: {spread}" in words
 
 
 def texts_of(figure):
@@ -53,7 +53,7 @@ def test_given_costs_have_no_interval(llama):
     assert run.interval is None
     assert run.to_dict()["interval"] is run.to_dict()["quantiles"] is None
     assert not any("90 %" in text for text in texts_of(run.plot()))
-    assert "step at 90 %" not in run.summary(verbose=True, costs=True)
+    assert "90 % interval" not in run.summary(verbose=True, costs=True)
     assert library.simulate(schedule, replace(llama.costs, given={"forward": 0.1})).interval is None
     assert library.simulate(schedule, replace(llama.costs, given={"latency": 1e-6})).interval is not None
 
@@ -91,7 +91,7 @@ def test_the_factor_of_an_order_is_of_pairs_of_schedules_within_a_sweep():
 def test_the_command_prints_the_interval():
     low, high = json.loads(ppsim("simulate", LLAMA, "--json", "-").out)["interval"]
     assert 0 < low < high
-    assert f"{low:.2g} s to {high:.2g} s at 90 %; " in ppsim("simulate", LLAMA).out
+    assert f"90 % interval {low:.2g} s to {high:.2g} s; " in ppsim("simulate", LLAMA).out
 
 
 def test_a_run_belongs_to_the_first_class_that_fits(llama):

@@ -42,7 +42,7 @@ span_bubble_fraction  0.2021 (20.2 %)      1 - max(busy) / span: for equal devic
                                            papers' bubble rate
 peak_activations      2 (device 0)         maximum live activations of a device, in microbatches of
                                            one device share
-peak_memory           8 GB (device 0)      largest of a device: weights, gradients, optimizer,
+peak_memory           8 GB (device 0)      maximum over devices of weights, gradients, optimizer,
                                            activations, buffers
 
 device   busy     idle  idle / makespan  exposed communication  peak activations  peak memory
@@ -119,7 +119,7 @@ ANSWER = """\
 1f1b, 2 devices, 4 microbatches
 
 step    15.0 ms
-memory  8.00 GB  device 0, the fullest
+memory  8.00 GB  peak of device 0, the fullest
 bubble   20.2 %  idle / total device time
 
 """

@@ -162,7 +162,7 @@ def test_a_wrong_question_is_one_message_and_exit_2(arguments, message):
 
 
 def test_a_config_is_needed():
-    assert "what-if needs a config file" in ppsim("what-if", "--set", "costs.latency=2ms").err
+    assert "Missing argument 'CONFIG.yaml'" in ppsim("what-if", "--set", "costs.latency=2ms").err
     assert ppsim("what-if", CONFIGS / "none.yaml", "--set", "costs.latency=2ms").status == 2
 
 

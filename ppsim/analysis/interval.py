@@ -76,7 +76,9 @@ def step_quantiles(timeline: TimelineColumns) -> dict[str, float] | None:
 
 
 def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
-    """Return whether a real step of `one` is shorter than one of `other` at 90 %, for one model on one machine.
+    """Return whether a real step of `one` is shorter than one of `other` with 90 % certainty.
+
+    Both runs are of one model on one machine.
 
     Intervals of a profile describe each schedule's own error: they must not overlap. Errors of derived costs come
     mostly from the model and the machine, which both steps share. The steps must therefore differ by more than
@@ -97,7 +99,7 @@ def interval_text(timeline: TimelineColumns) -> str | None:
         return None
     if isinstance(costs, Profile) and costs.devices != timeline.schedule.devices:
         elsewhere = f"; these were of {counted(costs.devices, 'device')}"
-    return f"step at 90 %: {_bounds(interval, 3)} ({found.sentence}{elsewhere})"
+    return f"90 % interval of the step: {_bounds(interval, 3)} ({found.sentence}{elsewhere})"
 
 
 def short_interval(timeline: TimelineColumns) -> str:
@@ -111,9 +113,9 @@ def bounds_text(interval: tuple[float, float] | None, calibrated: str = "") -> s
 
 
 def interval_in_words(timeline: TimelineColumns) -> str:
-    """Return the interval as in `4.0 to 6.2 s at 90 %`; empty without one. Calibrated costs say so."""
+    """Return the interval as in `90 % interval 4.0 s to 6.2 s`; empty without one. Calibrated costs say so."""
     interval = step_interval(timeline)
-    return f"{_bounds(interval, 2)} at 90 %{_calibrated(timeline)}" if interval else ""
+    return f"90 % interval {_bounds(interval, 2)}{_calibrated(timeline)}" if interval else ""
 
 
 def _calibrated(timeline: TimelineColumns) -> str:

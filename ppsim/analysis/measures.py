@@ -202,26 +202,26 @@ _ROWS = (
         "per device: weights + gradients + optimizer state + live activations + transfer buffers; a backward that "
         "recomputes also holds the recomputed activations",
         peak_memory, (*_PAGES, "devices"), guarded=True,
-        short="largest of a device: weights, gradients, optimizer, activations, buffers",
+        short="maximum over devices of weights, gradients, optimizer, activations, buffers",
     ),
     Measure(
         "tokens_per_second", "tokens per second",
-        "tokens of one step / iteration_time, all data-parallel copies together; null if no model is known",
+        "tokens of one step (all data-parallel copies) / iteration_time; null if no model is known",
         tokens_per_second, _PAGES, heading="tokens/s", bigger_is_worse=False,
         optional=True,
-        short="tokens of one step over its seconds, all data-parallel copies together", used_by="papers' throughput",
+        short="tokens of one step, all data-parallel copies together, over its seconds", used_by="papers' throughput",
     ),
     Measure(
         "mfu", "fraction",
-        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); attention counts in full, "
-        "recomputation does not count",
+        "model FLOPs of one step / (iteration_time x dense peak of all GPUs); the whole s x s matrix of attention "
+        "counts, recomputation does not",
         model_flop_utilisation, ("summary", "json", "compare"), bigger_is_worse=False, optional=True,
-        short="model FLOPs, attention in full, over the dense peak of all GPUs",
+        short="model FLOPs, with full s x s attention, over the dense peak of all GPUs",
         used_by="PaLM (arXiv 2204.02311), torchtitan",
     ),
     Measure(
         "mfu_causal", "fraction",
-        "mfu without the pairs of tokens that a causal mask leaves out, which halves attention",
+        "mfu without the pairs of tokens that a causal mask excludes: about half of attention's FLOPs",
         causal_flop_utilisation, ("summary", "json"), bigger_is_worse=False, optional=True,
         used_by="Megatron-LM (from core 0.12 on), Megatron-Bridge",
     ),

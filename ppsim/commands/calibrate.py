@@ -201,4 +201,4 @@ def _details(profile: Profile) -> Iterator[str]:
         yield f"noise between ranks        {percent_text(steps.ranks)} (standard deviation of the mean over devices)"
         yield f"drift within a run         {percent_text(steps.drift, signed=True)} (the later half of the steps)"
         yield f"disturbed steps            {steps.disturbed} left out"
-        yield from paragraph(steps.sentence, f"{'a real step at 90 %':<27}")
+        yield from paragraph(steps.sentence, f"{'90 % interval':<27}")

@@ -148,7 +148,7 @@ def candidate_table(
     label: str, shown: Sequence[Candidate], config: Config, headroom: float, others: Sequence[Candidate] = ()
 ) -> list[str]:
     """Return the lines of a table of changes, whose first column has this label; `others` are marked."""
-    rows = [[label, "step", "vs now", "memory", "removes (mean device)", "runs in"]]
+    rows = [[label, "step", "vs now", "memory", "removes (device mean)", "runs in"]]
     for one in shown:
         schedule = one.changes.get("schedule.name", config.schedule.get("name"))
         runs = runs_in(schedule, config, one.changes) if schedule else "-"

@@ -159,7 +159,7 @@ def choice_lines(
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
     main = MAIN_KEYS if config.model is not None else MAIN_KEYS[-1:]  # given costs belong to one layout
     if not found.space.values.keys() & {*main}:
-        yield f"not free: {', '.join(main)}; --free KEY chooses one"
+        yield f"the config sets {', '.join(main)}; --free KEY tries other values of a key"
     yield ""
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""
@@ -180,7 +180,7 @@ def _answer(found: Choice) -> Iterator[str]:
     interval = run.interval
     texts = [step_text(one.step)]
     if interval is not None:
-        texts[0] += " ({:g} to {:g} s)".format(*(float(f"{bound:.2g}") for bound in interval))
+        texts[0] += " (90 %: {:g} to {:g} s)".format(*(float(f"{bound:.2g}") for bound in interval))
     texts.append(peak_text(one.memory, config, found.headroom, True))
     if run.tokens_per_second is not None:
         texts += [f"{float(f'{run.tokens_per_second:.3g}'):,.0f} tokens/s", f"MFU {value_text(run.mfu, 'fraction')}"]
@@ -213,12 +213,12 @@ def _encoder(one: Candidate, config: Config) -> str:
 
 
 def _straggler_lines(found: Choice) -> Iterator[str]:
-    """Yield the seconds that each row is expected to lose to stragglers, which its rank counts, and their source."""
+    """Yield the fraction that the ranking adds to the step of each row for stragglers, and its source."""
     if not any(one.stragglers for one in found.ranked):
         yield "the ranking adds nothing for stragglers"
         return
     lost = (f"{one.place}: {percent_text(one.stragglers / one.step)}" for one in found.ranked)
-    yield from paragraph("for its rank a step is longer by stragglers, " + ", ".join(lost), "cost ")
+    yield from paragraph("the ranking adds to each step what stragglers cost: " + ", ".join(lost), "cost ")
     yield from paragraph(STRAGGLER_SENTENCE, "     ")
 
 
@@ -278,7 +278,7 @@ def _reasons(found: Choice, shown: list[Candidate]) -> Iterator[str]:
         run = found.space.config.changed(other.changes).simulate()
         lost = removed_cause(seconds_by_cause(run), seconds_by_cause(best.run))
         if lost:
-            yield f"row 1 vs row {other.place}: {lost}"
+            yield f"row 1 vs row {other.place}: {lost} (device mean)"
 
 
 def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[str]:
@@ -306,7 +306,7 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
     found = flags_by_framework(config)
     for name, flags in found.items():
         if isinstance(flags, list):
-            yield f"run  {name}, these flags and the model's (-v):"
+            yield f"run  {name}, with these flags and those of the model (-v prints all):"
             chosen = filter(_is_of_a_layout, flags)
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")

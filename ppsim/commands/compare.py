@@ -88,12 +88,15 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     if not shown:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
     table = shown if is_whole else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
-    ranks = _ranks(shown, spread(comparison.timelines[0]) is not None)
+    is_predicted = spread(comparison.timelines[0]) is not None
+    ranks = _ranks(shown, is_predicted)
+    tie = "N=: order not certain" if is_predicted else f"N=: equal within {percent_text(SAME, 0)}"
     cells = [
         {"#": ranks[row["schedule"]], **_cells(row, states[row["schedule"]], own, now, case, verbose)} for row in table
     ]
     notes = [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
-    notes += [_interval_line(comparison), _certainty(comparison) * verbose]
+    has_tie = any("=" in one["#"] for one in cells)
+    notes += ["; ".join(filter(None, [_interval_line(comparison), tie * has_tie])), _certainty(comparison) * verbose]
     if not is_whole:
         notes = [
             _left_out("over the memory of a device", [row["schedule"] for row in over]),
@@ -162,8 +165,7 @@ def _interval_line(comparison: Comparison) -> str:
         return ""
     places = 0 if max(1 - found.low, found.high - 1) >= _WHOLE_PER_CENT else 1
     low, high = (percent_text(end - 1, places, signed=True) for end in (found.low, found.high))
-    every = ", in every row" * (len(comparison.timelines) > 1)
-    return f"90 % of real steps lie within {low} to {high} of the prediction{every}"
+    return f"90 % of real steps lie within {low} to {high} of their prediction"
 
 
 def _peak(row: dict) -> str:
@@ -210,7 +212,7 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
 
 
 def _against_own(own: str, now: float, rows: list[dict]) -> str:
-    """Return how much longer than the config's step the shortest of these is."""
+    """Return the shortest of these rows with its step relative to the config's."""
     name, difference = _short_name(rows[0]["schedule"]), rows[0]["iteration_time"] / now - 1
     longer = "as long as" if difference < SAME else f"{percent_text(difference, 0)} longer than"
     verb = "takes" if len(rows) == 1 else "is the fastest of these and takes"

@@ -122,7 +122,7 @@ def _bubbles(filling: Filling) -> Iterator[str]:
         yield f"room       none of {filling.bubbles:,} {bubbles} has {shortest} and the memory for a piece"
     short, little = float(filling.too_short.sum()), float(filling.too_little_memory.sum())
     rest = max(float(filling.idle.sum() - filling.used.sum()) - short - little, 0.0)
-    texts = [("too short", short), ("too little memory", little), ("no piece left for it", rest)]
+    texts = [("too short", short), ("too little memory", little), ("no piece left", rest)]
     yield "not used   " + ", ".join(f"{words} {seconds_text(seconds, 3)}" for words, seconds in texts)
 
 

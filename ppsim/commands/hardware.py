@@ -29,8 +29,10 @@ UNITS = {
 
 
 NOTES = (
-    "bf16, fp8: dense peaks; products, attention: fraction of the bf16 peak that large ones reach",
-    "one way: of one device or network card; collectives: the fraction they reach; a message: latency",
+    "bf16, fp8: dense peaks; bandwidth: of the memory; products, attention: fraction of the bf16 peak "
+    "that large matrix products and attention reach",
+    "one way: bandwidth of one device or network card; collectives: fraction of it that they reach; "
+    "latency: of one message",
 )
 
 
@@ -46,9 +48,9 @@ def hardware_text(verbose: bool = False, costs: bool = False) -> str:
     """Return devices and links side by side; `verbose` adds their other numbers, `costs` each source once."""
     devices, links = map(_device_cells, DEVICES.values()), map(_link_cells, LINKS.values())
     if verbose:
-        heads = ("device", "bf16", "fp8", "memory", "its bandwidth", "products", "attention")
-        lines = [*aligned([heads, *devices], left=1), NOTES[0], ""]
-        lines += [*aligned([("link", "one way", "collectives", "a message"), *links], left=1), NOTES[1]]
+        heads = ("device", "bf16", "fp8", "memory", "bandwidth", "products", "attention")
+        lines = [*aligned([heads, *devices], left=1), *paragraph(NOTES[0]), ""]
+        lines += [*aligned([("link", "one way", "collectives", "latency"), *links], left=1), *paragraph(NOTES[1])]
     else:
         left = aligned([("device", "bf16", "memory"), *((name, bf16, size) for name, bf16, _, size, *_ in devices)], 1)
         right = aligned([("link", "one way", "latency"), *((name, rate, wait) for name, rate, _, wait in links)], 1)
@@ -79,5 +81,5 @@ def _sources() -> list[str]:
         law = sheet.operators.source if sheet.operators else sheet.achieved_source
         sources += [(sheet.name, sheet.source), (sheet.name, law)]
     for sheet in LINKS.values():
-        sources += [(sheet.name, sheet.source), (sheet.name, f"a message: {sheet.latency_source}")]
+        sources += [(sheet.name, sheet.source), (sheet.name, f"latency: {sheet.latency_source}")]
     return texts_once(sources)

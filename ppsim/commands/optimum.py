@@ -44,7 +44,7 @@ def optimum(
     json: options.JsonTarget = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Prove the shortest schedule of a tiny case where nothing queues (needs the extra `solver`)."""
+    """Prove the shortest schedule of a tiny case without transfer queues (needs the extra `solver`)."""
     case = read()
     section = case.schedule
     if "csv" in section:

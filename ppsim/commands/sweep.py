@@ -10,6 +10,7 @@ import typer
 
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM
+from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
@@ -64,6 +65,8 @@ def sweep(
 ) -> None:
     """Simulate every combination of values; show the best, and a table."""
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
+    if chart is None and measure != "iteration_time":
+        raise ConfigError(f"--measure {measure} changes a drawing; it needs --chart")
     source = read()
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
@@ -95,7 +98,7 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
         value = value_text(best.numbers[measure.name], measure.unit) + " bubble" * (measure.unit == "fraction")
         value = "" if measure.name == "iteration_time" else f", {value}"
         tight = ", tight in memory" * (marks[id(best)] == TIGHT)
-        yield from paragraph(f"best: {_values(found, best)}: step {step_text(best.step)}{value}{tight}; {of_all}")
+        yield from paragraph(f"best: {_values(found, best)}; step {step_text(best.step)}{value}{tight}; {of_all}")
     grid = _grid(found, measure, marks)
     yield from grid
     if verbose or not grid:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -28,10 +29,11 @@ UNITS |= {"step": "seconds", "memory": "bytes"}
 MAX_ROWS = 14  # of the table of losses without --verbose, so that it fits one screen
 
 
-@takes_case(without=OPTIONS.keys() - {"config", "settings", "schedule", "devices", "microbatches"}, reader=dict)
+@takes_case(without=OPTIONS.keys() - {"settings", "schedule", "devices", "microbatches"}, reader=dict)
 @command
 def what_if(
     read: Callable[[], dict[str, Any]],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Config to change.")],
     break_even: Annotated[
         tuple[str, str, str] | None,
         typer.Option("--break-even", metavar="A vs B", help="Find where schedules A and B are equally fast."),
@@ -64,9 +66,7 @@ def what_if(
 ) -> None:
     """Change a config and compare the step before and after, or find what slow and failed devices cost."""
     flags = read()
-    config, settings = flags.pop("config"), flags.pop("settings")
-    if config is None:
-        raise ConfigError("what-if needs a config file: ppsim what-if CONFIG.yaml --set costs.latency=2ms")
+    settings = flags.pop("settings")
     if slow or fail is not None:
         case = _case(config, settings, {**flags, "schedule": None})
         document, text = _losses(case, slow, fail, copies, flags["schedule"], verbose)

@@ -60,11 +60,11 @@ def border(setup: Setup) -> str:
 
 
 def attention(setup: Setup) -> str:
-    """Return the sentence about the s x s matrix of attention: how much is computed and how much is held."""
+    """Return the sentence about the s x s scores of attention: how much is computed and how much is stored."""
     scans = "; scans run at the rate of attention, which no measurement here confirms" if setup.model.has_scans else ""
     return (
-        f"attention counts {'half of' if setup.model.causal else 'all of'} the s x s matrix "
-        f"and {'holds none' if setup.model.attention == 'flash' else 'holds all'} of it{scans}"
+        f"attention computes {'half' if setup.model.causal else 'all'} of its s x s matrix of scores "
+        f"and stores {'none' if setup.model.attention == 'flash' else 'all'} of it{scans}"
     )
 
 
@@ -90,7 +90,7 @@ def host(setup: Setup) -> str | None:
     forward, backward = (format_quantity(count * start, "seconds") for count in block_starts(setup, block))
     lasts = "lasts longer, by the time that" if setup.layout.launch_blocking else "lasts at least as long as"
     return (
-        f"a block {lasts} {facts.name} takes to start it: {forward} in F, {backward} in B "
+        f"a block {lasts} the host of {facts.name} needs to launch its kernels: {forward} in F, {backward} in B "
         f"({facts.host_source}){'' if setup.layout.run_by.asked else _stall(facts.stall)}"
     )
 
@@ -110,7 +110,7 @@ def experts(setup: Setup) -> str | None:
     layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
     if held < 2 or law is None or setup.cluster.device.achieved is not None:
         return None
-    starts = f"start one by one, each in at least {format_quantity(EXPERT_START, 'seconds')} of the host"
+    starts = f"are launched one by one, each in at least {format_quantity(EXPERT_START, 'seconds')} of the host"
     copies = 1 + layout.regroups(setup.model)
     return (
         f"the products of a GPU's {held} experts {'are one kernel' if layout.groups_experts else starts}"
@@ -162,8 +162,8 @@ def state(setup: Setup) -> str:
 def loss(setup: Setup) -> str:
     """Return the sentence about what the loss holds."""
     chunks = setup.layout.loss_chunks
-    kept = "fp32 logits" if chunks == 1 else f"fp32 logits of one of {chunks} parts"
-    return f"the loss keeps {kept}, and its backward {setup.layout.chosen('loss_bytes')} bytes more of each"
+    stored = "fp32 logits" if chunks == 1 else f"fp32 logits of one of {chunks} parts"
+    return f"the loss stores {stored}; its backward adds {setup.layout.chosen('loss_bytes')} bytes per logit"
 
 
 def reduction(setup: Setup) -> str | None:
@@ -184,7 +184,7 @@ def buckets(setup: Setup) -> str | None:
     """Return the sentence about reductions that overlap computation; None if none do."""
     if max(setup.layout.data_groups) == 1 or not setup.layout.chosen("overlap_data"):
         return None
-    return "gradients are reduced by buckets under the last backward, weights gathered under the first forward"
+    return "the last backward hides reductions of gradients in buckets, the first forward hides gathers of weights"
 
 
 def optimizer(setup: Setup) -> str | None:

@@ -239,7 +239,7 @@ class Calibration:
             return ""
         low, high = (seconds_text(one, 3) for one in self.next_interval)
         changes = ", ".join(f"{key} {value}" for key, value in self.next_run.items())
-        return f"next: measure a run with {changes}; its step is the least certain: {low} to {high} at 90 %"
+        return f"next: measure a run with {changes}; its step is the least certain: 90 % interval {low} to {high}"
 
     def _repr_html_(self) -> str:
         heads, *rows = self.constants()

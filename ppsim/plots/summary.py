@@ -60,7 +60,7 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     if (rate := measured.get("tokens_per_second")) is not None:
         remarks += [
             f"{float(f'{rate:.3g}'):,.0f} tokens/s",
-            f"MFU {percent_text(measured['mfu'])}, attention in full",
+            f"MFU {percent_text(measured['mfu'])} (full s x s attention)",
         ]
     idle, bubble = ["idle / total device time", busiest_device(timeline)], "bubble_fraction"
     if "steady_bubble_fraction" in measured:  # the causes below add up to the bubble of the whole run
@@ -82,11 +82,11 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
         limit = usable_limit(timeline, in_bytes=False)
         within = "over" if fit_of(timeline) == "over" else "within"
         fits = "" if limit is None else f"{within} the limit of {limit:.3g}; "
-        remark = f"{fits}microbatches of a device share on device {device}, the fullest"
+        remark = f"{fits}microbatches through one device share; peak of device {device}, the fullest"
         return "activations", f"{held[device]:.3g}", remark
     device = int(peak.argmax())
-    fits = "" if usable is None else f"{fit_of(timeline)}: {rounded_text(usable, 'bytes')} usable on "
-    return "memory", rounded_text(peak[device], "bytes"), f"{fits}device {device}, the fullest"
+    fits = "" if usable is None else f"{fit_of(timeline)}: {rounded_text(usable, 'bytes')} usable; "
+    return "memory", rounded_text(peak[device], "bytes"), f"{fits}peak of device {device}, the fullest"
 
 
 def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
@@ -111,7 +111,9 @@ def busiest_device(timeline: TimelineColumns) -> str | None:
     more = float(busy[device] / busy.mean()) - 1 if busy.mean() > 0 else 0.0
     if more < _NOTABLE:
         return None
-    return f"device {device} computes {percent_text(more, 0)} longer than the mean{_held_by(timeline, device)}"
+    return (
+        f"device {device} computes {percent_text(more, 0)} longer than the average device{_held_by(timeline, device)}"
+    )
 
 
 def _held_by(timeline: TimelineColumns, device: int) -> str:

@@ -15,7 +15,7 @@ def limiting_factors(run: Timeline) -> Iterator[str]:
     causes = [f"{cause} {percent_text(share)}" for cause, share in [*shares.items()][:2] if share > 0]
     if causes:
         yield f"idle {percent_text(sum(shares.values()))} of the step: {', '.join(causes)}"
-    yield f"{percent_text(run.lower_bound().gap)} above its lower bound"
+    yield f"step {percent_text(run.lower_bound().gap)} above its lower bound"
     if heaviest := busiest_device(run):
         yield heaviest
 
