@@ -63,7 +63,7 @@ def every_case():
         "one_device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
         "window": {"model.window": 1024, "model.window_period": 2, "model.tied_embeddings": True},
         "biases": {"model.attention_bias": True, "model.head_norm": True, "model.dropout": True},
-        "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]},
+        "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]}, "balanced": {"layout.partition": "balanced"},
     }  # fmt: skip
     yield from (
         pytest.param(lambda keys=keys: ppsim.load_config(LLAMA, overrides=keys), id=name)
@@ -74,6 +74,10 @@ def every_case():
         "dispatch": {
             "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core",
             "layout.grouped_experts": True, "layout.fused_router": True,
+        },
+        "delta_nets": {
+            "model.pattern": f"'{'[GE][G-][*E][*E]' * 4}'", "model.state_heads": 32, "model.state_groups": 16,
+            "model.state_head_size": 64, "model.state_size": 128, "layout.recompute": "full",
         },
     }  # fmt: skip
     yield from (
@@ -592,8 +596,8 @@ def with_pattern(pattern, **others):
     [
         ("MEM*ME/*E", {}, "MEM|*ME/*E"),
         ("ME|M*ME", {}, "ME|M*ME/*E"),
-        ("[GE][GE]|[*E]", {"num_layers": 3, "state_groups": 16, "attention_gate": True, "shared_gate": True,
-                           "shared_experts": 1}, "GEGE|*E/*E"),
+        ("GEGE|*E", {"state_groups": 16, "attention_gate": True, "shared_gate": True, "shared_experts": 1},
+         "GEGE|*E/*E"),
     ],
 )  # fmt: skip
 def test_a_hybrid_is_printed_with_its_stages_and_read_back(pattern, more, printed):
@@ -609,11 +613,51 @@ def test_a_hybrid_is_printed_with_its_stages_and_read_back(pattern, more, printe
 
 
 @pytest.mark.parametrize(
+    ("pattern", "printed"),
+    [
+        ("[GE][GE][*E][GE][GE][*E]", "--linear-attention-freq '([1]*2+[0]*1)*2'"),
+        ("[GE][G-]|[GE][*E][*-][*E]", "--moe-layer-freq '([1]*1+[0]*1+[1]*1)*2'"),
+        ("[*-][*E][*-][*E][*-][*E]", "--moe-layer-freq '([0]*1+[1]*1)*3'"),
+        ("[*-][*-][GE][GE][GE][GE]/[GE]", "--linear-attention-freq '[0]*2+[1]*4'"),
+    ],
+)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_blocks_of_two_sublayers_are_layers_of_pretrain_gpt(pattern, printed, recompute):
+    """Qwen3-Next's own script has the flags of delta nets; its bars and full recompute are of blocks, not sublayers."""
+    config = as_config(with_pattern(pattern, state_groups=16)).changed({"layout.recompute": recompute})
+    text = ppsim.to_launch(config, "Megatron-LM")
+    assert printed in text
+    assert "pretrain_gpt.py" in text
+    assert "--hybrid-layer-pattern" not in text
+    back, costs, schedule = ppsim.from_launch("Megatron-LM", text), config.costs, config.build()
+    assert back.model.pattern == pattern.replace("|", "")
+    assert back.costs.table(schedule) == costs.table(schedule)
+
+
+@pytest.mark.parametrize(
+    ("flag", "pattern"),
+    [
+        ("--moe-layer-freq 2", "[*E][*-][*E][*-]/[*-]"),
+        ("--moe-layer-freq ([0]+[1])*2 --window-size 127,0 --window-attn-skip-freq 4", "[W-][WE][W-][*E]"),
+        ("--experimental-attention-variant gdn --linear-attention-freq 4", "[GE][GE][GE][*E]"),
+        ("--experimental-attention-variant gated_delta_net --linear-attention-freq (([0]+[1])*1+[1]*2)",
+         "[*E][GE][GE][GE]/[GE]"),
+    ],
+)  # fmt: skip
+def test_blocks_of_several_kinds_are_read_as_a_pattern(flag, pattern):
+    sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --num-experts 4"
+    assert read_launch("Megatron-LM", f"{sizes} --mtp-num-layers 1 '{flag}'").config().model.pattern == pattern
+    with pytest.raises(ppsim.ConfigError, match="must be a number, or a list of 4 ones and zeros"):
+        read_launch("Megatron-LM", f"{sizes} --moe-layer-freq '[1]*9999*9999*9999'")
+
+
+@pytest.mark.parametrize(
     ("config", "message"),
     [
         (with_pattern("WEMEKE", window=128, state_groups=32), "no letter for K, W; it has MG"),
-        (with_pattern("[*E][*E][*E]", num_layers=3) | {"layout": {"framework": "megatron-core", "recompute": "full"}},
-         "layout.recompute=full: Megatron-LM's layers are single sublayers"),
+        (with_pattern("[ME][*E][*E]", num_layers=3), "blocks of several sublayers must be"),
+        (with_pattern("[*E][*E][GE]", num_layers=3, state_groups=16), "are copies of the last block; write /\\[GE"),
+        (with_pattern("[GE][GE][*E]", num_layers=3, state_groups=1) | {"layout": {"tensor": 2}}, "a multiple of"),
     ],
 )  # fmt: skip
 def test_a_hybrid_that_megatron_lm_lacks_is_one_clear_error(config, message):

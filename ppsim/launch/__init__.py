@@ -9,10 +9,12 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.partition import BY_COST
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
 from ppsim.launch.reading import Reading, Rejects
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.partitions import with_stages_of_run
 
 
 class Launcher(NamedTuple):
@@ -68,7 +70,7 @@ def own_framework(config: Config) -> str | None:
 def flags_in(name: str, config: Config) -> list[str] | PpsimError:
     """Return the flags of a framework, or why it has no launch file of a config."""
     try:
-        return FRAMEWORKS[name].flags(config)
+        return FRAMEWORKS[name].flags(_with_its_stages(config))
     except PpsimError as error:
         return error
 
@@ -102,7 +104,17 @@ def to_launch(config: AnyConfig, framework: str) -> str:
         The framework cannot run the config; the message names each reason and what to change.
     """
     launcher, version = _framework(framework)
-    return launcher.text(as_config(config), version)
+    return launcher.text(_with_its_stages(as_config(config)), version)
+
+
+def _with_its_stages(config: Config) -> Config:
+    """Return a config that names the stages of its run, if a rule such as `balanced` gives them."""
+    costs = config.costs
+    if not isinstance(costs, DerivedCosts) or costs.layout.partition not in BY_COST:
+        return config
+    schedule = config.lowered(config.build())
+    found: Any = with_stages_of_run(costs, schedule, config.transport, config.optimizer)
+    return config.changed({"layout.partition": found.megatron_layout(schedule.num_stages)})
 
 
 @checked_call()

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from shlex import quote
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
+from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
-from ppsim.costs.shape import split_blocks
+from ppsim.costs.shape import MAX_LAYERS
 from ppsim.frameworks import megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS
 from ppsim.launch.reading import Flags, Row, read_rows
@@ -80,39 +82,60 @@ INDEXER = (
 SIZES = {"M": MAMBA, "G": DELTA_NET, "D": INDEXER}  # by the letter of their sublayer in a pattern
 LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
 STREAMS = "enable-mhc-connections"
+VARIANT = "experimental-attention-variant"  # of core/models/gpt/experimental_attention_variant_module_specs.py
 PATTERN = "hybrid-layer-pattern"  # before core 0.17: --hybrid-override-pattern, without stages
 
 
-def training_program(pattern: str, version: str) -> str:
+def is_hybrid(model: Model) -> bool:
+    """Return whether pretrain_hybrid.py trains a model: its layers are single sublayers, as its pattern names them.
+
+    pretrain_gpt.py trains blocks of two sublayers: attention or a gated delta net, then an MLP or experts.
+    """
+    return bool(model.pattern) and not all(re.fullmatch(r"[G*][-E]", letters) for letters in model.block_letters)
+
+
+def training_program(model: Model, version: str) -> str:
     """Return the script that trains a model, with the specification of a hybrid's layers."""
-    if not pattern:
+    if not is_hybrid(model):
         return "pretrain_gpt.py"
     if version == "core 0.17.1":
         return "pretrain_mamba.py --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec"
     return "pretrain_hybrid.py --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"
 
 
-def with_single_sublayers(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
-    """Return a hybrid's config with one sublayer per block and a bar after each stage, as Megatron-LM has its layers.
-
-    Raises ConfigError for sublayers that it does not have, and for a recompute level that means something else then.
-    """
-    model, stages = costs.model, costs.stage_layers(schedule.num_stages)
-    modules = model.pattern.split("/")[1:]
+def pattern_faults(model: Model, layout: Layout) -> Iterator[str]:
+    """Yield what Megatron-LM lacks of the blocks that a pattern names."""
     if lacking := sorted({*model.pattern} - {*LETTERS, *"[]|/"}):
-        raise ConfigError(f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}")
-    if model.prediction_layers and not modules:
-        modules = [model.prediction_letters] * model.prediction_layers
-    rest = iter(model.block_letters)
-    cut = ["".join(next(rest) for layer in stage if layer.name == "block") for stage in stages]
-    pattern = "/".join(["|".join(cut), *("".join(split_blocks(one)) for one in modules)])
-    changes = {"model.pattern": json.dumps(pattern), "model.num_layers": sum(map(len, cut)), "layout.partition": "even"}
-    if "full" in costs.layout.recompute_of_stages(schedule.num_stages) and "[" in model.pattern:
-        raise ConfigError(
-            "layout.recompute=full: Megatron-LM's layers are single sublayers, and it holds the input of each; write "
-            "model.pattern without [ ]"
-        )
-    return config.changed(changes | {f"layout.{end}_stage_layers": None for end in ("first", "last")})
+        yield f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}"
+    elif is_hybrid(model):
+        if "[" in model.pattern:
+            yield "model.pattern: blocks of several sublayers must be [G-], [GE], [*-] or [*E], or leave out all [ ]"
+    elif model.prediction_layers and model.pattern and model.prediction_letters != model.block_letters[-1]:
+        yield f"model.pattern: its prediction modules are copies of the last block; write /[{model.block_letters[-1]}]"
+    if "G" in model.pattern and model.state_groups % (size := layout.tensor * layout.context):
+        yield f"model.state_groups={model.state_groups}: must be a multiple of tensor x context = {size}"
+
+
+def with_flagged_stages(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
+    """Return a config with its stages where flags have them: as bars of a hybrid's pattern, else as a layout."""
+    model, stages = costs.model, costs.stage_layers(schedule.num_stages)
+    blocks, *modules = model.pattern.split("/")
+    partition, cut = costs.megatron_layout(schedule.num_stages), blocks.replace("|", "")
+    if is_hybrid(model):
+        rest, modules = iter(model.block_letters), modules or [model.prediction_letters] * model.prediction_layers
+        cut = "|".join("".join(next(rest) for layer in stage if layer.name == "block") for stage in stages)
+        partition = "even"
+    ends = {f"layout.{end}_stage_layers": None for end in ("first", "last")}
+    pattern = json.dumps("/".join([cut, *modules]))
+    return config.changed({"model.pattern": pattern, "layout.partition": partition, **ends})
+
+
+def _frequency(blocks: list[bool]) -> str:
+    """Return which blocks are of a kind as a list of ones and zeros, such as ([1]*3+[0]*1)*12."""
+    count = len(blocks)
+    size = next(size for size in range(1, count + 1) if count % size == 0 and blocks == blocks[:size] * (count // size))
+    runs = "+".join(f"[{kind:d}]*{len([*run])}" for kind, run in groupby(blocks[:size]))
+    return runs if size == count else f"({runs})*{count // size}"
 
 
 def model_flags(model: Model, version: str) -> Iterator[str]:
@@ -125,13 +148,16 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
     yield from printed(*MODEL)
     if model.residual_streams > 1:
         yield f"--{STREAMS} --mhc-num-residual-streams {model.residual_streams}"
-    if model.pattern:
+    if is_hybrid(model):
         if PATTERN not in options_of(OPTIONS, version):
             raise ConfigError(f"Megatron-LM {version} has no --{PATTERN}; use {OPTIONS['version']}")
         yield f"--{PATTERN} {quote(model.pattern)}"
-        for letter, rows in SIZES.items():
-            if letter in model.pattern:
-                yield from printed(*rows)
+    elif "G" in model.pattern:
+        nets = _frequency(["G" in letters for letters in model.block_letters])
+        yield f"--{VARIANT} gated_delta_net --linear-attention-freq {quote(nets)}"
+    for letter, rows in SIZES.items():
+        if letter in model.pattern:
+            yield from printed(*rows)
     yield f"--max-position-embeddings {model.sequence}"
     yield f"--vocab-size {model.vocabulary}"
     yield "--make-vocab-size-divisible-by 1"
@@ -157,8 +183,9 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         yield from printed(*EXPERTS)
         if model.shared_experts:
             yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
-        if model.dense_layers and not model.pattern:
-            yield f"--moe-layer-freq '[0]*{model.dense_layers}+[1]*{model.num_layers - model.dense_layers}'"
+        routed = ["E" in letters for letters in model.block_letters]
+        if not (is_hybrid(model) or all(routed)):
+            yield f"--moe-layer-freq '{_frequency(routed)}'"
 
 
 def add_own_names(flags: Flags) -> None:
@@ -206,6 +233,8 @@ def read_model(flags: Flags) -> dict[str, Any]:
     if flags.has("num-experts"):
         model |= read_rows(flags, *EXPERTS)
         _read_experts(flags, model)
+    if not pattern:
+        _read_blocks(flags, model)
     return model
 
 
@@ -253,29 +282,49 @@ def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
     if shared % width:
         raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
     model |= {"expert_ffn": width, "shared_experts": shared // width}
-    if not model.get("pattern"):
-        _read_frequency(flags, model)
 
 
-def _read_frequency(flags: Flags, model: dict[str, Any]) -> None:
-    """Read which blocks have experts: the last ones, or others as a pattern."""
-    layers, dense = model["num_layers"], flags.text("first-k-dense-replace") or "0"
-    frequency = re.sub(r"[()'\" ]", "", flags.text("moe-layer-freq") or "1")
-    terms = [re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,4}))?", term) for term in frequency.split("+")]
-    blocks = "".join(term[1].replace(",", "") * int(term[2] or 1) for term in terms if term)
-    if re.fullmatch(r"-1|[1-9]\d{0,3}", frequency):  # block % N == 0 has experts; with -1, as MindSpeed writes it, all
-        blocks = "".join("01"[block % int(frequency) == 0] for block in range(layers))
-    elif not all(terms) or len(blocks) != layers:
-        raise ConfigError(
-            f"--moe-layer-freq {shown(frequency)} must be a number, or a list of {layers} blocks such as [0]*N+[1]*M"
-        )
-    if flags.has("deepspeed"):  # the last block of each interval
-        interval = flags.number("expert-interval", 2, 1)
-        blocks = "".join("01"[block % interval == interval - 1] for block in range(layers))
-    if re.fullmatch(r"[1-9]\d{0,3}", dense):
-        blocks = "0" * int(dense) + blocks[int(dense) :]
-    if "10" not in blocks:
-        model["dense_layers"] = blocks.count("0")
-    else:
-        mixer = "+" if model.get("key_value_rank") else "*"
-        model["pattern"] = "".join(f"[{mixer}{'-E'[int(block)]}]" for block in blocks)
+def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
+    """Read which blocks have experts and gated delta nets: as a pattern, unless dense blocks before others say it."""
+    count, attention = model["num_layers"], "+" if model.get("key_value_rank") else "*"
+    routed = nets = [False] * count
+    if "experts" in model:
+        routed = _blocks_in(flags, "moe-layer-freq", count, lambda block, every: block % every == 0)
+        if flags.has("deepspeed"):  # the last block of each interval
+            interval = flags.number("expert-interval", 2, 1)
+            routed = [block % interval == interval - 1 for block in range(count)]
+        if re.fullmatch(r"[1-9]\d{0,3}", dense := flags.text("first-k-dense-replace") or "0"):
+            routed = [one and block >= int(dense) for block, one in enumerate(routed)]
+    if {*flags.arguments.get(VARIANT, ())} & {"gated_delta_net", "gdn"} and flags.has(VARIANT):
+        nets = _blocks_in(flags, "linear-attention-freq", count, lambda block, every: (block + 1) % every != 0)
+        model |= read_rows(flags, *DELTA_NET)
+    if not any(nets) and routed == sorted(routed):
+        if any(routed) and not all(routed):
+            model["dense_layers"] = routed.count(False)
+        return
+    window, period = model.get("window"), model.get("window_period") or count + 1
+    near = ["W" if window and (block + 1) % period else attention for block in range(count)]
+    letters = [
+        ("G" if net else mixer) + ("E" if expert else "-")
+        for net, mixer, expert in zip(nets, near, routed, strict=True)
+    ]
+    modules = [letters[-1]] * model["prediction_layers"] if letters[-1] != ("*E" if any(routed) else "*-") else []
+    model["pattern"] = "/".join(["".join(f"[{one}]" for one in letters), *(f"[{one}]" for one in modules)])
+
+
+def _blocks_in(flags: Flags, name: str, count: int, by_number: Callable[[int, int], bool]) -> list[bool]:
+    """Return which blocks a flag selects: by a number, or by a list of ones and zeros."""
+    text = re.sub(r"[\s'\"]", "", flags.text(name) or "1")
+    if re.fullmatch(r"-?[1-9][0-9]{0,3}", text):
+        return [by_number(block, int(text)) for block in range(count)]
+    found = re.sub(r"\[([01](?:,[01])*)\]", lambda one: one[1].translate({48: "d", 49: "e", 44: None}), text)
+    before = ""
+    while before != found:  # products before sums, and both before the parentheses around them
+        before = found
+        found = re.sub(r"([de]+)\*([0-9]{1,4})", lambda one: (one[1] * int(one[2]))[: MAX_LAYERS + 1], found)
+        found = re.sub(r"([de])\+(?=[de])", r"\1", found)
+        found = re.sub(r"\(([de]+)\)", r"\1", found)
+    if len(found) != count or {*found} - {*"de"}:
+        legal = f"a number, or a list of {count} ones and zeros such as [0]*1+[1]*{count - 1}"
+        raise ConfigError(f"--{name} {shown(text)}: must be {legal}")
+    return [letter == "e" for letter in found]

@@ -22,10 +22,12 @@ from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
 from ppsim.launch.megatron_model import (
     PATTERN,
     add_own_names,
+    is_hybrid,
     model_flags,
+    pattern_faults,
     read_model,
     training_program,
-    with_single_sublayers,
+    with_flagged_stages,
 )
 from ppsim.launch.reading import (
     ENDING,
@@ -85,7 +87,7 @@ def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
     """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
     config, costs, schedule = checked(config)
     gpus = costs.gpus(schedule.devices)
-    program = training_program(costs.model.pattern, version)
+    program = training_program(costs.model, version)
     name = str(config.data.get("name", "A config")).replace("\n", " ")
     lines = [
         "#!/bin/bash",
@@ -132,7 +134,7 @@ def checked(
     schedule = config.build()
     cannot_run(framework, [*(rejects or megatron_faults)(costs, schedule, schedule.microbatches)])
     if costs.model.pattern:
-        config = with_single_sublayers(config, costs, schedule)
+        config = with_flagged_stages(config, costs, schedule)
     return config, derived_costs(config, framework), schedule
 
 
@@ -189,12 +191,13 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "model.parallel_block: it has no block of this kind"
     if (model.attention == "full") == model.causal:
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
+    yield from pattern_faults(model, layout)
     yield from prediction_faults(costs, schedule)
 
 
 def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
     """Yield what its layout parser, or its pattern of a hybrid, rejects of prediction modules and their losses."""
-    if costs.model.pattern:
+    if is_hybrid(costs.model):
         if any("prediction" in stage for stage in costs.stages(schedule.num_stages)[:-1]):
             yield "layout.partition: it puts a hybrid's prediction modules on the last stage; write m there"
         return
@@ -235,7 +238,7 @@ def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: s
             yield "--moe-token-dispatcher-type alltoall"
     yield from _printed(LAYOUT, layout, schedule)
     yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
-    if schedule.devices > 1 and not model.pattern:
+    if schedule.devices > 1 and not is_hybrid(model):
         yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
     if schedule.num_stages > schedule.devices > 1 and not find_family(schedule.name).fixed_stages:
         options = config.schedule.get("options", {})
