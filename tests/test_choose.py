@@ -577,6 +577,17 @@ def test_names_narrow_what_a_framework_runs():
     assert names(named, framework="Megatron-LM") == ["1f1b", "interleaved-1f1b"] == schedules_run_by("Megatron-LM")
 
 
+def test_a_framework_frees_the_schedule_and_its_stages_as_the_key_does():
+    fixed = {**SMALL, "schedule": {"name": "1f1b", "devices": 2}}
+    space = search_space(fixed, framework="Megatron-LM")
+    assert space.values["schedule.stages_per_device"]
+    assert space.values == search_space(fixed, ["schedule.name"], framework="Megatron-LM").values | {
+        key: values for key, values in space.values.items() if key.startswith("layout.")
+    }
+    given = {**fixed, "schedule": {**fixed["schedule"], "stages_per_device": 2}}
+    assert "schedule.stages_per_device" not in search_space(given, framework="Megatron-LM").values
+
+
 @pytest.mark.parametrize("flag", [False, True])
 def test_sequence_parallelism_of_the_config_stays(flag):
     config = {**SMALL, "layout": {**SMALL["layout"], "sequence_parallel": flag}}

@@ -244,7 +244,7 @@ def choose(
     only : mapping of key to its values, optional
         Further free keys, with these values only, such as {"schedule.name": ["1f1b", "interleaved-1f1b"]}.
     framework : {"Megatron-LM", "Primus", "PyTorch"}, optional
-        Try only schedules, shardings and recompute levels that it runs, priced with its policies.
+        Try only schedules, shardings and recompute levels that it runs, priced with its policies. Frees schedule.name.
     asynchronous, research : bool
         Also try schedules that train on old weights; that no framework runs with the model unchanged.
     certain : bool

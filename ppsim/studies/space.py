@@ -278,10 +278,7 @@ def search_space(
     _require_sections(data, place)
     if value_at(data, "schedule.csv") is not None:
         raise ConfigError(f"{place}: schedule.csv fixes the schedule; choose needs schedule.name, or none")
-    chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()})
-    if framework is not None:
-        schedules_run_by(framework)  # raises for an unknown one
-        chosen = {key: chosen.get(key) for key in FREE if key in chosen or key == "schedule.name"}
+    chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()}, framework)
     gpus, batch = _job_size(data, place)
     with noting_basis() as basis:
         whole = make_config(_completed(data, chosen), place=place)
@@ -334,8 +331,9 @@ def _require_sections(data: Mapping[str, Any], place: str) -> None:
 
 
 def _chosen(
-    data: Mapping[str, Any], free: Iterable[str] | Mapping[str, Iterable[Any]] | None, only: Mapping[str, list[Any]]
-) -> dict[str, list[Any] | None]:
+    data: Mapping[str, Any], free: Iterable[str] | Mapping[str, Iterable[Any]] | None, only: Mapping[str, list[Any]],
+    framework: str | None,
+) -> dict[str, list[Any] | None]:  # fmt: skip
     """Return the free keys, in the order of FREE, with the values given for them or None."""
     wanted: dict[str, list[Any] | None] = {}
     if isinstance(free, Mapping):
@@ -346,6 +344,9 @@ def _chosen(
     elif free is not None:
         wanted = dict.fromkeys([free] if isinstance(free, str) else free)
     wanted |= only
+    if framework is not None:
+        schedules_run_by(framework)  # raises for an unknown one
+        wanted.setdefault("schedule.name")
     for key in wanted:
         if key not in FREE:
             keys = {one.partition(".")[2]: one for one in FREE}
