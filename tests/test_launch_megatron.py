@@ -647,7 +647,7 @@ def test_blocks_of_two_sublayers_are_layers_of_pretrain_gpt(pattern, printed, re
 def test_blocks_of_several_kinds_are_read_as_a_pattern(flag, pattern):
     sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --num-experts 4"
     assert read_launch("Megatron-LM", f"{sizes} --mtp-num-layers 1 '{flag}'").config().model.pattern == pattern
-    with pytest.raises(ppsim.ConfigError, match="must be a number, or a list of 4 ones and zeros"):
+    with pytest.raises(ppsim.ConfigError, match="must be a number, or a list of 4 blocks"):
         read_launch("Megatron-LM", f"{sizes} --moe-layer-freq '[1]*9999*9999*9999'")
 
 
@@ -655,7 +655,7 @@ def test_blocks_of_several_kinds_are_read_as_a_pattern(flag, pattern):
     ("config", "message"),
     [
         (with_pattern("WEMEKE", window=128, state_groups=32), "no letter for K, W; it has MG"),
-        (with_pattern("[ME][*E][*E]", num_layers=3), "blocks of several sublayers must be"),
+        (with_pattern("[ME][*E][*E]", num_layers=3), "a block of several sublayers must be"),
         (with_pattern("[*E][*E][GE]", num_layers=3, state_groups=16), "are copies of the last block; write /\\[GE"),
         (with_pattern("[GE][GE][*E]", num_layers=3, state_groups=1) | {"layout": {"tensor": 2}}, "a multiple of"),
     ],

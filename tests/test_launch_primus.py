@@ -34,7 +34,7 @@ def random_sizes(seed):
 
 
 PRINTED = [
-    *(one for one in CASES if one.id != "combined"),
+    *(one for one in CASES if one.id not in ("combined", "delta_nets")),
     *(
         pytest.param(lambda n=n: ppsim.load_config(LLAMA, overrides=random_sizes(n)), id=f"random {n}")
         for n in range(24)
@@ -53,8 +53,8 @@ def test_a_printed_experiment_has_known_keys_and_reads_back_as_the_same_run(make
     assert overrides(text).keys() <= options_of(RECORD).keys()
     back = ppsim.from_launch("Primus", text)
     assert back.build() == config.build()
-    assert back.costs.megatron_layout(back.build().num_stages) == config.costs.megatron_layout(back.build().num_stages)
     ours, theirs = config.simulate(), back.simulate()
+    assert theirs.layout_string == ours.layout_string
     assert theirs.makespan == ours.makespan
     assert theirs.peak_memory == pytest.approx(ours.peak_memory, rel=1e-12)
 

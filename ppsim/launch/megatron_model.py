@@ -22,6 +22,7 @@ from ppsim.frameworks import megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS
 from ppsim.launch.reading import Flags, Row, read_rows
 from ppsim.run.schedules import Schedule
+from ppsim.schedule.columns import ScheduleColumns
 
 YES, NO = {True: ""}, {False: ""}
 FLASH = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "full"}  # --attention-backend -> attention
@@ -91,7 +92,8 @@ def is_hybrid(model: Model) -> bool:
 
     pretrain_gpt.py trains blocks of two sublayers: attention or a gated delta net, then an MLP or experts.
     """
-    return bool(model.pattern) and not all(re.fullmatch(r"[G*][-E]", letters) for letters in model.block_letters)
+    mixers = "G+" if model.key_value_rank else "G*"
+    return bool(model.pattern) and not all(re.fullmatch(f"[{mixers}][-E]", one) for one in model.block_letters)
 
 
 def training_program(model: Model, version: str) -> str:
@@ -107,13 +109,34 @@ def pattern_faults(model: Model, layout: Layout) -> Iterator[str]:
     """Yield what Megatron-LM lacks of the blocks that a pattern names."""
     if lacking := sorted({*model.pattern} - {*LETTERS, *"[]|/"}):
         yield f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}"
-    elif is_hybrid(model):
-        if "[" in model.pattern:
-            yield "model.pattern: blocks of several sublayers must be [G-], [GE], [*-] or [*E], or leave out all [ ]"
-    elif model.prediction_layers and model.pattern and model.prediction_letters != model.block_letters[-1]:
+    elif is_hybrid(model) and "[" in model.pattern:
+        yield "model.pattern: a block of several sublayers must be G, * or +, then - or E; else leave out all [ ]"
+    elif not is_hybrid(model) and model.prediction_layers and model.prediction_letters != model.block_letters[-1]:
         yield f"model.pattern: its prediction modules are copies of the last block; write /[{model.block_letters[-1]}]"
     if "G" in model.pattern and model.state_groups % (size := layout.tensor * layout.context):
         yield f"model.state_groups={model.state_groups}: must be a multiple of tensor x context = {size}"
+
+
+def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
+    """Yield what its layout parser, or its pattern of a hybrid, rejects of prediction modules and their losses."""
+    if is_hybrid(costs.model):
+        if any("prediction" in stage for stage in costs.stages(schedule.num_stages)[:-1]):
+            yield "layout.partition: it puts a hybrid's prediction modules on the last stage; write m there"
+        return
+    stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
+    if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
+        yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
+    if stages and not _predictions_fit(costs, schedule):
+        yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
+
+
+def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
+    """Return whether one stage has all prediction modules: the last of its device, which is not the first device."""
+    modules = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
+    if sum(modules) > max(modules):
+        return False
+    stage, of_first_device = modules.index(max(modules)), schedule.num_stages - schedule.devices
+    return stage > of_first_device or stage == of_first_device == 0
 
 
 def with_flagged_stages(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
@@ -299,7 +322,7 @@ def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
         nets = _blocks_in(flags, "linear-attention-freq", count, lambda block, every: (block + 1) % every != 0)
         model |= read_rows(flags, *DELTA_NET)
     if not any(nets) and routed == sorted(routed):
-        if any(routed) and not all(routed):
+        if any(routed):
             model["dense_layers"] = routed.count(False)
         return
     window, period = model.get("window"), model.get("window_period") or count + 1
@@ -325,6 +348,7 @@ def _blocks_in(flags: Flags, name: str, count: int, by_number: Callable[[int, in
         found = re.sub(r"([de])\+(?=[de])", r"\1", found)
         found = re.sub(r"\(([de]+)\)", r"\1", found)
     if len(found) != count or {*found} - {*"de"}:
-        legal = f"a number, or a list of {count} ones and zeros such as [0]*1+[1]*{count - 1}"
-        raise ConfigError(f"--{name} {shown(text)}: must be {legal}")
+        raise ConfigError(
+            f"--{name} {shown(text)} must be a number, or a list of {count} blocks such as [0]*1+[1]*{count - 1}"
+        )
     return [letter == "e" for letter in found]

@@ -25,6 +25,7 @@ from ppsim.launch.megatron_model import (
     is_hybrid,
     model_flags,
     pattern_faults,
+    prediction_faults,
     read_model,
     training_program,
     with_flagged_stages,
@@ -193,28 +194,6 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
     yield from pattern_faults(model, layout)
     yield from prediction_faults(costs, schedule)
-
-
-def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
-    """Yield what its layout parser, or its pattern of a hybrid, rejects of prediction modules and their losses."""
-    if is_hybrid(costs.model):
-        if any("prediction" in stage for stage in costs.stages(schedule.num_stages)[:-1]):
-            yield "layout.partition: it puts a hybrid's prediction modules on the last stage; write m there"
-        return
-    stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
-    if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
-        yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
-    if stages and not _predictions_fit(costs, schedule):
-        yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
-
-
-def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
-    """Return whether one stage has all prediction modules: the last of its device, which is not the first device."""
-    modules = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
-    if sum(modules) > max(modules):
-        return False
-    stage, of_first_device = modules.index(max(modules)), schedule.num_stages - schedule.devices
-    return stage > of_first_device or stage == of_first_device == 0
 
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
