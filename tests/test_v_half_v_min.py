@@ -31,8 +31,8 @@ def bubble(name, p, m, search=True):
 
 def test_v_half_on_two_devices():
     assert [" ".join(order) for order in ppsim.build("v-half", devices=2, microbatches=3, search=False).orders()] == [
-        "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 3W1 0W0 0I1 0W1 3F2 3I2 3W2 0I2 0W2",
-        "1F0 2F0 1F1 2F1 2I0 2W0 1I0 1F2 2I1 1I1 1W0 2F2 2W1 1W1 2I2 1I2 2W2 1W2",
+        "0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 3I2 0I1 0W1 0I2 3W2 0W2",
+        "1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 1I1 2I2 1I2 2W1 1W1 2W2 1W2",
     ]
 
 
