@@ -22,10 +22,10 @@ PERIOD = 6  # slots of a microbatch on a device: F, I and W of two stages
 
 _SOURCE = "Qi et al. 2024, Pipeline Parallelism with Controllable Memory, arXiv 2405.15362"
 _METHOD = (
-    "Microbatches repeat one block of six slots, W go to idle slots first in first out, and each device then runs the "
-    "first action that is ready without a higher peak (dispatch `ready`). Moves of single actions then tighten the "
-    "lists under the given costs (default f = i = w) within the same activations, and a short search "
-    "(docs/synthesis.md) follows, which keeps what is shorter (`search=False`: the tightened block alone)."
+    "Microbatches repeat one block of six slots, W go to idle slots first in first out, and warm-up and drain are "
+    "pulled earlier without raising the peak. Moves of single actions then tighten the lists under the given costs "
+    "(default f = i = w) within the same activations, and a short search (docs/synthesis.md) follows, which keeps what "
+    "is shorter (`search=False`: the tightened block alone)."
 )
 
 
