@@ -15,6 +15,7 @@ from ppsim.plots.pixels import (
     picture,
     png_address,
     shares,
+    windows,
 )  # fmt: skip
 from ppsim.plots.scale import round_ticks, row_gap
 
@@ -23,5 +24,5 @@ __all__ = [
     "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
     "from_linear",
     "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture", "png_address",
-    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear",
+    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear", "windows",
 ]  # fmt: skip

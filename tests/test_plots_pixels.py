@@ -21,6 +21,7 @@ from charts import (
     row_gap,
     shares,
     to_linear,
+    windows,
 )  # fmt: skip
 from matplotlib.image import imread
 from pages import page_of, texts
@@ -37,28 +38,43 @@ def boxes_of(name="1f1b", devices=4, microbatches=8, costs=COSTS, **options):
 
 
 def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
-    """The picture as the mean of one drawn `times` as large, over the footprints of the small one's columns."""
+    """The picture as the mean of one drawn `times` as large, over the windows of the small one's columns."""
     fine = PixelColumns(columns.first, columns.last, columns.number * times)
     light = to_linear(picture(boxes, LIGHT, fine, height, gap=gap, rule=rule) / 255)
     before = np.concatenate([np.zeros((height, 1, 3)), np.cumsum(light, axis=1), np.zeros((height, 1, 3))], axis=1)
     light = np.concatenate([light, light[:, -1:]], axis=1)
     step = (columns.last - columns.first) / fine.number
-    first, last = bins(columns, footprint(boxes, columns.per_second, dense), boxes.timeline.makespan)
+    devices, found = boxes.timeline.schedule.devices, np.empty((height, columns.number, 3))
+    begins = np.rint(np.arange(devices + 1) * height / devices).astype(int)
 
-    def until(seconds):
+    def until(lines, seconds):
         place = np.clip((seconds - columns.first) / step, 0, fine.number)
         whole = np.minimum(place.astype(int), fine.number - 1)
-        return before[:, whole] + (place - whole)[:, None] * light[:, whole]
+        return before[lines][:, whole] + (place - whole)[..., None] * light[lines][:, whole]
 
-    return from_linear((until(last) - until(first)) / (last - first)[:, None] * step)
+    for device in range(devices):
+        lines, (first, last) = slice(*begins[device : device + 2]), windows(boxes, device, columns, dense)
+        mean = (until(lines, last) - until(lines, first)) / (last - first)[..., None] * step
+        found[lines] = mean.mean(axis=1)
+    return from_linear(found)
 
 
-@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 130, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])
+@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 128, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])
 def test_a_large_chart_is_the_mean_of_one_drawn_many_times_as_large(name, height, times):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
     small = picture(boxes, LIGHT, columns, height).astype(int)
     assert np.abs(small - averaged(boxes, columns, height, times).astype(int)).max() <= 2
+
+
+@pytest.mark.parametrize(("name", "times"), [("1f1b", (250, 450)), ("zb-v", (150, 500)), ("dualpipe", (250, 500))])
+@pytest.mark.parametrize("dense", [0.7, 1.0, 2.0])
+def test_mixtures_of_narrow_actions_are_flat_at_any_density(name, times, dense):
+    boxes = boxes_of(name, 64, 256)
+    columns = PixelColumns(0.0, boxes.timeline.makespan, round(940 * dense))
+    first, last = (round(second * columns.per_second) for second in times)
+    mixed = picture(boxes, LIGHT, columns, 64, dense=dense)[24:40, first:last].astype(float)
+    assert mixed.std(axis=(0, 1)).max() < 1.5  # of 255; it was up to 17
 
 
 def test_a_figures_rows_are_the_picture():

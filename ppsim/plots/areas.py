@@ -15,7 +15,7 @@ from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, mixed
-from ppsim.plots.pixels import kind_shares
+from ppsim.plots.pixels import WINDOWS, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
@@ -102,9 +102,9 @@ def areas(boxes: Boxes) -> list[Area]:
 def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:
     """Return by kind its part (rows, cells) of a period around each cell, or of the cell; a slot is half of either.
 
-    A part is the mean of three windows, which does not beat with actions that repeat after two thirds of a period.
+    A part is the mean of three windows.
     """
-    reach, shifts = max(period, edges[1]) / 2, np.array([[-4], [0], [4]]) / 9 * (period > edges[1])
+    reach, shifts = max(period, edges[1]) / 2, WINDOWS * (period > edges[1])
     middle = (edges[1:] + edges[:-1]) / 2 + shifts * reach
     around = np.maximum(middle - reach, 0.0).ravel(), np.minimum(middle + reach, edges[-1]).ravel()
     found, halves = dict[Kind, np.ndarray](), (0, 1) if Kind.OVERLAP_F_B in boxes.kinds else (0,)

@@ -15,6 +15,9 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
+_LONGEST_PERIOD = 8.0  # pixels of the rules: mixtures of longer periods keep their actions
+WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
+
 
 class PixelColumns(NamedTuple):
     """Columns of pixels: `number` of equal width in the seconds from `first` to `last`."""
@@ -33,12 +36,10 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
     """Return the columns that a column takes its mean over: 1 to 3, so that boxes as wide as a column do not beat.
 
     With `dense` columns per pixel of the rules, boxes as narrow as such a pixel have the mean of three of them at any
-    density, and slots in low rows, which mix their halves, that of a slot. All charts of a picture have one footprint,
-    by their narrowest median box.
+    density. All charts of a picture have one footprint, by their narrowest median box.
     """
     box = (boxes.narrowest or boxes.median) * per_second
-    slot = float(np.median(boxes.length[boxes.slot])) * per_second if boxes.plain and boxes.slot.any() else 0.0
-    return max(min(max(4.5 - box, 1.0), 3.0), min(7.5 * dense - 4.5 * box, 3.0 * dense), min(slot, 5.0 * dense))
+    return max(min(max(4.5 - box, 1.0), 3.0), min(7.5 * dense - 4.5 * box, 3.0 * dense))
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
@@ -53,6 +54,33 @@ def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray,
     room = np.maximum(half, np.minimum(middle, finish - middle))
     reach = np.where(middle < finish, np.minimum(foot * half, room), half)
     return middle - reach, middle + reach
+
+
+def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return the begins and ends, (windows, columns), of the windows whose mean the columns of a device show.
+
+    Where actions too narrow to be told apart mix, windows are as long as a period, so that mixtures are flat. They end
+    at what lasts longer than a period: idle time and stretches of one kind keep their colour.
+    """
+    finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
+    first, last = (one[None] for one in bins(columns, foot, finish))
+    period, pixel = boxes.period, dense / columns.per_second
+    if not (is_mixed(boxes, 1 / pixel) and 0 < period <= _LONGEST_PERIOD * pixel):
+        return first, last
+    mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
+    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+    is_new = np.append(True, (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:])
+    borders = np.stack([start[is_new[: len(start)]], end[np.append(is_new[1:], True)[: len(end)]]], axis=1).ravel()
+    borders = np.concatenate([[0.0], borders, [finish]])
+    edge = np.diff(np.pad((np.diff(borders) <= period).astype(int), 1))
+    middle, reach = (first + last) / 2, (last - first) / 2
+    begins, ends = np.append(borders[edge == 1], np.inf), np.append(borders[edge == -1], 0.0)
+    at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
+    away = np.minimum(middle - begins[at], ends[at] - middle)
+    wide = period / 2 * np.ceil(foot / columns.per_second / period - 0.01)
+    own = np.clip(away / (1 + WINDOWS.max()), reach, np.maximum(wide, reach))
+    shifted = middle + WINDOWS * np.where(own > reach, own, 0.0)
+    return shifted - own, shifted + own
 
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
@@ -93,7 +121,7 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
     first, last = bins(columns, footprint(boxes, columns.per_second, dense), finish)
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     bands = halves(boxes.band) if Kind.OVERLAP_F_B in boxes.kinds else [boxes.band]
-    found = [Strip(*one, _actions(boxes, theme, half, rule, first, last, inside)) for half, one in enumerate(bands)]
+    found = [Strip(*one, _actions(boxes, theme, half, rule, columns, dense, inside)) for half, one in enumerate(bands)]
     if boxes.plain and len(found) > 1:
         found = [Strip(*boxes.band, (found[0].light + found[1].light) / 2)]
     lanes = [lane for lane in boxes.lanes if lane.has_band]
@@ -102,14 +130,15 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
 
 
 def _actions(
-    boxes: Boxes, theme: Theme, half: int, rule: float, first: np.ndarray, last: np.ndarray, inside: np.ndarray
+    boxes: Boxes, theme: Theme, half: int, rule: float, columns: PixelColumns, dense: float, inside: np.ndarray
 ) -> np.ndarray:
     """Return the light of the actions and their gaps; `half` is 1 for the lower half of fused slots."""
     kind = boxes.kinds_of_parts(half)
     steps = [lane for lane in boxes.lanes if not lane.has_band]
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
     for device in range(len(light)):
-        rows, busy = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1])), np.zeros(len(first))
+        around = windows(boxes, device, columns, dense)
+        rows, busy = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1])), np.zeros(columns.number)
         chosen = [(boxes, rows.start + np.flatnonzero(kind[rows] == one), theme.kinds[Kind(one)])
                   for one in np.flatnonzero(np.bincount(kind[rows])).tolist()]  # fmt: skip
         chosen += [(lane, np.flatnonzero(lane.device == device), theme.lanes[lane.sort]) for lane in steps]
@@ -117,7 +146,7 @@ def _actions(
             start, end = spans.start[mine], spans.end[mine]
             after = start + scale.gap_strength(spans.length[mine] / rule) * rule if rule else start
             for begin, until, filled in ((start, after, theme.paper), (after, end, colour))[0 if rule else 1 :]:
-                part = shares(begin, until, first, last)
+                part = shares(begin, until, *around).mean(axis=0)
                 light[device] += part[:, None] * light_of(filled)
                 busy += part
         light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)
