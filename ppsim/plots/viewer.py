@@ -147,7 +147,7 @@ def script(measured: bool = False) -> str:
     read = "".join(map(_read, _SCRIPTS if measured else _SCRIPTS[:-1]))
     parts = re.sub(r"(?m)(^| {3})// .*$|^ +", "", read)  # pages have no comments and no indentation
     themes = f"const THEMES = {_themes()};\nconst RULES = {json.dumps(RULES)};\n"
-    ending = "return Object.assign(startViewer, { make, signed, unitFor });\n})();\n"
+    ending = "return Object.assign(startViewer, { make, signed, unitFor, inUnit });\n})();\n"
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'
 
 

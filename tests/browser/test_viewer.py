@@ -100,7 +100,7 @@ SHOWN = "const tip = document.querySelector('.tip'); return tip.style.display ==
 
 
 def tip(page):
-    return page.until(SHOWN)
+    return page.until(SHOWN).replace("\xa0", " ")  # numbers keep their units
 
 
 def test_hover_tells_an_action_what_it_waited_for_and_times_that_add_up(page, chart, timeline):
@@ -344,7 +344,7 @@ def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
-    assert lines[1].endswith("as one pixel")
+    assert lines[1].endswith("mixed in this pixel")
     shares = {name: float(share.split()[0]) / 100 for name, share in (line.split(": ") for line in lines[2:])}
     fills = {"F forward": LIGHT.kinds[Kind.F], "B backward": LIGHT.kinds[Kind.B], "idle": LIGHT.idle}
     assert sum(shares.values()) == pytest.approx(1, abs=0.002)
@@ -375,7 +375,7 @@ def test_the_page_draws_the_same_means_as_the_pictures(page, tmp_path, name, mic
     expected = picture(boxes, LIGHT, PixelColumns(0.0, timeline.makespan * 1.004, cols), round(rows))
     names = [(area.top + area.bottom) / 2 * row for area in areas(boxes)]
     middles = [int((device + 0.5) * row) for device in range(4, 60, 2)]  # of rows, away from gaps
-    lines = [y for y in middles if all(abs(y - name) > 8 for name in names)]
+    lines = [y for y in middles if all(abs(y - name) > 8 + row for name in names)]
     assert len(lines) > 6
     inside = slice(3, int(cols / 1.004) - 6)
     assert np.abs(seen[lines, inside].astype(int) - expected[lines, inside]).max() <= 2
@@ -470,6 +470,16 @@ def test_a_range_is_selected_along_the_axis_and_has_its_numbers(page, stacked):
     page.until("return location.hash.includes('t=')")
     page.keys(CANVAS, Keys.ESCAPE)
     assert page.until("return document.querySelector('.range').hidden")
+
+
+def test_keys_alone_select_what_is_seen_or_from_action_to_action(page, stacked):
+    page.open(stacked)
+    title = "return document.querySelector('.range b')?.textContent"
+    page.keys(CANVAS, "r")
+    assert page.until(title).startswith("Range 0.0 – ")
+    assert page.text(".selection").startswith("range 0.0 – ")
+    page.keys(CANVAS, Keys.ESCAPE, Keys.ENTER, Keys.ARROW_RIGHT, "r", Keys.ARROW_RIGHT, "r")
+    assert page.until(title) == "Range 1.0 – 3.0 s"
 
 
 def test_busy_and_idle_time_of_a_range_are_one_bar_on_one_scale(page, stacked):

@@ -35,8 +35,8 @@ async function compareOthers(rounds) {   // seconds of each round, which shows w
 
 const share = (step, own) => signed(step / own - 1);
 function short(seconds, step) {   // in the unit of the step, with one decimal, or with one digit if it is short
-  const [factor, unit] = unitFor(step), places = Math.max(1, -Math.floor(Math.log10(seconds * factor || 1)));
-  return `${(seconds * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${unit}`;
+  const unit = unitFor(step);
+  return inUnit(seconds, unit, Math.max(1, -Math.floor(Math.log10(seconds * unit[0] || 1))));
 }
 
 function comparison() {   // what is known of the other families, for all schedules: { text, act }
@@ -61,7 +61,7 @@ function adviceOn(index, good) {
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
   const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
-  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [["Add", () => addFound({ schedule: one.schedule })]] : []);
+  const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [adding({ schedule: one.schedule })] : []);
   if (capacity && most > capacity * (1 + 1e-9)) {
     const other = best((one) => fits(one, capacity) && one.step < 2 * chart.step);   // a step of twice the length is no help
     return !other ? { text: `${number(most - capacity)}${held || " act."} too much` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${unrun(other)}`, acts: add(other) };
@@ -70,10 +70,10 @@ function adviceOn(index, good) {
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
   if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([key])]] };
   const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1, is_shown = at >= 0;
-  if (found) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [["Add", () => addFound({ csv: found.csv, name: `${nameOf(index)} searched` })]] };
+  if (found) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [adding({ csv: found.csv, name: `${nameOf(index)} searched` })] };
   if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
-  const searching = is_least || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
+  const searching = gone || is_least || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
   const uneven = imbalanceOf(good.cause);
   if (uneven > 1 - (other?.step ?? chart.step) / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);
@@ -96,10 +96,12 @@ function imbalanceOf([cause, share]) {   // the share of all devices' time that 
 }
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
-function addFound(one) {   // as the next schedule; of four it replaces the slowest but the base
+const slowest = () => all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];   // but the base
+const adding = (one) => [state.schedules.length < MOST ? "Add" : `Replace ${nameOf(slowest())}`, () => addFound(one)];
+function addFound(one) {   // as the next schedule; of four it replaces the slowest
   let at = state.schedules.length;
   if (at >= MOST) {
-    at = all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];
+    at = slowest();
     notice = `${one.name || one.schedule} took the place of ${nameOf(at)}, the slowest but the base`; undoes = true;
   }
   state.schedules[at] = one;

@@ -45,8 +45,8 @@ function commonFault() {   // the fault that every schedule has: one of the fiel
 
 function wordsOf(index) {   // a schedule's faults, a sentence each
   const wrong = wrongFields();
-  return wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`).join("\n")
-    : isKnown(index) ? textOf(index) : "this ppsim knows no schedule of this name";
+  return !isKnown(index) ? "this ppsim knows no schedule of this name"
+    : wrong.length ? wrong.map(([input, rule]) => `${labelOf(input)}${input.value ? ` '${input.value}'` : ""}: must be ${rule}`).join("\n") : textOf(index);
 }
 
 function fieldOf(index) {   // the key of the field that a fault is about: one that was changed, if there is one
@@ -68,7 +68,7 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     if (found.length) told.set(found[0], shared ? text : `${nameOf(index)}: ${text}`);
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
-  for (const [input, text] of told) (input.closest(".pair") || input.closest("#costs, .field") || input).after(make("small", { className: "told", textContent: text }));
+  for (const [input, text] of [...told].reverse()) (input.closest(".pair") || input.closest("#costs, .field") || input).after(make("small", { className: "told", textContent: text }));
   for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
@@ -88,7 +88,7 @@ function missingConfig() {   // what to do about a link to a config that this se
 
 function noteOf(index) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
-  const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
+  const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !isKnown(index) ? [] : !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
   const isSize = (key) => !shared && ["devices", "microbatches"].includes(key), values = (key, own) => [own, ...all().flatMap((one) => faultsOf(one).flatMap(({ use: [only, ...more] }) => (only?.key === key && !more.length ? [only.value] : [])))];
   const right = offered.map(({ key, value: own, text: words }) => { const value = !isSize(key) || use.length > 1 ? own : Math[own < state.common[key] ? "min" : "max"](...values(key, own)); return button(isSize(key) ? `Use ${counted(value, key)} for all` : words, () => put(index, key, value)); });   // a size that sets all schedules right
   if (run.result.again) right.push(button("Try again", () => change([index])));
@@ -113,7 +113,7 @@ function showNotes() {   // below the legend: a server that is gone, and what is
   const stopped = all().filter((index) => runs[index]?.result?.stopped && !runs[index].flight), drawn = stopped.filter((index) => runs[index].good);
   if (stopped.length) parts.push(make("div", { className: "note news" }, stopped.length < runs.length ? `Stopped: ${stopped.map(nameOf).join(", ")}.` : `Stopped.${drawn.length ? ` The picture${differing(runs[drawn[0]].good, drawn[0]).replace(",", " is")}.` : ""}`,
     make("span", {}, button("Simulate", () => change(stopped)), drawn.length ? button("Undo", () => { state.common = structuredClone(runs[drawn[0]].good.common); for (const index of drawn) state.schedules[index] = structuredClone(runs[index].good.schedule); showAll(); }) : "")));
-  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, notice, make("span", {}, undoes ? button("Undo", () => find("undo").click()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
+  if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, make("span", { className: "fault", textContent: notice }), make("span", {}, undoes ? button("Undo", () => find("undo").click()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
@@ -147,7 +147,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
 
 function showTitle() {   // of the picture, not of what is being typed
   const { good } = runs[all().find(isLive) ?? all().find((index) => runs[index]?.good)] || {}, { common } = good || state, size = (key) => (key === "devices" && good?.chart.towers ? good.chart.devices : common[key] > 0 ? common[key] : offer.configs[common.config]?.schedule[key] ?? "?"), one = (key, text) => `${text} ${String(common[key] ?? (common.config ? "auto" : START.common[key])).replace(/^-/, "−")}`, equal = new Set(CELLS.slice(0, 3).map(([key]) => String(common[key]))).size === 1;
-  const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${String(devices).replace("last", size("devices") - 1)}: ${words}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
+  const own = (common.by_device || []).map((row) => [row.devices, CELLS.filter(([key]) => ![undefined, ""].includes(row[key])).map(([key, text]) => `${text} ${row[key]}`).join(", ")]).filter(([, words]) => words).map(([devices, words]) => `dev. ${String(devices).replace("last", size("devices") - 1)}: ${words.replace(/x(?= *\d)/g, "×")}`).join("; "), [model] = common.config && good?.chart.title.includes(": ") ? good.chart.title.split(": ") : [], costs = equal ? one("forward", "F, I, W") : CELLS.slice(0, 3).map(([key, text]) => one(key, text)).join(" · ");
   const sized = state.schedules.every((schedule) => schedule.schedule === undefined) ? [nameOf(0)] : [...(model ? [`${model}: `] : []), `${counted(size("devices"), "devices")}, `, counted(size("microbatches"), "microbatches")];
   find("title").replaceChildren(...sized.map((textContent) => make("span", { textContent })));
   find("about").title = find("about").textContent = !good ? "" : [hasTable() ? `${costs} s` : good.costs, ...(hasTable() ? [`transfer ${common.latency ?? 0} s`] : []), ...(own ? [own] : []), common.transport || ""].filter(Boolean).join(" · ");

@@ -7,8 +7,8 @@ const find = (id) => document.getElementById(id);
 let notice = "", undoes = false;   // a fault of none of the page's schedules, or what Undo brings back; the next change removes it
 let state = structuredClone(START), offer = null, runs = [], writing = 0, written = "", gone = false;   // runs: { result, good, next, flight } per schedule; good: the last result that is drawn, and its state; next: one that waits for the other schedules
 
-const { make, signed, unitFor } = startViewer;
-const button = (text, onclick, properties = {}) => make("button", { type: "button", textContent: text, onclick, ...properties });
+const { make, signed, unitFor, inUnit } = startViewer;
+const button = (text, onclick, properties = {}) => make("button", { textContent: text, onclick, ...properties });
 const plain = (text, onclick, properties = {}) => button(text, onclick, { className: "plain", ...properties });
 
 const ask = (path, body, signal) => fetch(path, {
@@ -36,12 +36,13 @@ function caseOf(index) {   // the body of a request; the library chooses the val
 // The address: #p=4&m=8&s=1f1b,interleaved-1f1b:4, what else differs from the first visit, then the viewer's own keys.
 const LINK = { p: "devices", m: "microbatches", F: "forward", I: "input_grad", W: "weight_grad", transfer: "latency", slot: "overlap", limit: "memory_limit", transport: "transport", config: "config" };
 
+const usualOf = (config) => (config ? offer.configs[config]?.costs ?? {} : START.common);   // what an address leaves out
 function linkText(view = state.view) {
   const { common, schedules } = state, words = new URLSearchParams(), more = Object.fromEntries(Object.entries(common).filter(([, value]) => typeof value !== "object" || Object.keys(value).length));
   for (const [name, key] of Object.entries(LINK)) {
     if (typeof (common[key] ?? "") === "object") continue;
     delete more[key];
-    if (["p", "m"].includes(name) || common[key] !== START.common[key]) words.set(name, common[key] ?? "");
+    if (["p", "m"].includes(name) || common[key] !== usualOf(common.config)[key]) words.set(name, common[key] ?? "");
   }
   const named = schedules.map((one) => (Object.keys(one).every((key) => ["schedule", "stages_per_device"].includes(key) || !Object.keys(one[key] || {}).length) && one.schedule ? `${one.schedule}${one.stages_per_device ? `:${one.stages_per_device}` : ""}` : null));
   if (named.includes(null)) more.schedules = schedules; else words.set("s", named.join());
@@ -63,7 +64,7 @@ function readLink() {
       if (!Array.isArray(found.schedules) || !found.schedules.length || typeof found.common !== "object") throw new Error("no state");
       state = { common: found.common || {}, schedules: found.schedules, view: String(found.view || "") };
     } else {
-      const words = new URLSearchParams(location.hash.slice(1)), { schedules, ...more } = JSON.parse(words.get("more") || "{}"), common = { ...START.common, ...more };
+      const words = new URLSearchParams(location.hash.slice(1)), { schedules, ...more } = JSON.parse(words.get("more") || "{}"), common = { ...usualOf(words.get("config")), ...more };
       if (!words.has("p")) throw new Error("no state");
       for (const [name, key] of Object.entries(LINK)) if (words.has(name)) { if (words.get(name) === "") delete common[key]; else common[key] = valueOf(words.get(name)); }
       const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"), is_count = /^[1-9]\d*$/.test(stages ?? 1); if (!is_count) wrong.push(["s", text]); return { schedule, ...(stages && is_count ? { stages_per_device: Number(stages) } : {}) }; });
@@ -135,6 +136,7 @@ function request(run) {   // one at a time: the newest waits, and cancels an old
 }
 
 async function send(run, since = performance.now()) {   // since: of the first change that has no answer yet
+  clearTimeout(run.retry);
   const flight = run.flight = { controller: new AbortController(), begun: performance.now(), since, stale: false };
   const index = runs.indexOf(run), used = structuredClone({ common: state.common, schedule: state.schedules[index], key: keyOf(state.common) });
   run.next = null;
@@ -146,7 +148,7 @@ async function send(run, since = performance.now()) {   // since: of the first c
   } catch (error) {
     if (error.name !== "AbortError") {   // it may come back
       gone = true;
-      setTimeout(() => { if (gone && !run.flight && runs.includes(run)) send(run); }, PATIENCE);
+      run.retry = setTimeout(() => { if (!run.flight && runs.includes(run)) send(run); }, PATIENCE);
     }
   }
   run.flight = null;

@@ -1,8 +1,8 @@
 // The elements around the canvas: switches, search, legend, a text on the chosen action, keys, and a table of devices.
 const SWITCHES = [["memory", "Memory", "m"], ["ledger", "Idle by cause", "i"], ["critical", "Critical path", "c"], ["transfers", "Transfers", "t"]];
 const KEYS = {
-  "See more or less": [["wheel, + −, pinch", "zoom in time; low rows grow too"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["double click", "single actions, or all"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["Escape", "let go"]],
-  "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F17"]],
+  "See more or less": [["wheel, + −, pinch", "zoom in time; low rows grow too"], ["Shift and wheel, [ ]", "taller rows"], ["drag, Shift and arrows", "move"], ["double click", "single actions, or all"], ["0", "the whole step"], ["drag the axis, Shift and drag", "select a range"], ["r", "range: what is seen, or from the chosen action to the next r"], ["Escape", "let go"]],
+  "One action": [["click, Enter", "choose it: what it waited for"], ["arrows", "the next one"], ["Backspace", "what it waited for"], ["/", "find it, such as 3F5"]],
   "Show": [["c, then ← →", "critical path, step by step"], ["t", "transfers"], ["m", "memory"], ["i", "idle by cause"], ["g", "grey, as in print"]],
   "Schedules and time": [["1 to 4", "go to a schedule"], ["b", "next base"], ["Space", "play the step in 10 s"], [", .", "the begin or end before, after"]],
 };
@@ -16,12 +16,12 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+const button = (text, label, onclick) => make("button", { textContent: text, label, onclick });
 function build(root) {
-  const button = (text, label, onclick) => make("button", { type: "button", textContent: text, label, onclick });
   parts = {
     legend: make("div", { className: "legend", role: "group", label: "Legend" }),
     switches: make("div", { className: "switches views", role: "group", label: "Show" }),
-    search: make("input", { type: "search", placeholder: "find 3F17", size: 9, spellcheck: false, label: "Find an action by name, such as 3F17" }),
+    search: make("input", { type: "search", placeholder: "find 3F5", size: 9, spellcheck: false, label: "Find an action by name, such as 3F5" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
     tip: make("div", { className: "tip" }),
     selection: make("p", { className: "selection", role: "status" }),
@@ -52,9 +52,10 @@ function build(root) {
     one.dataset.name = name;
     parts.switches.append(one);
   }
+  parts.switches.append(Object.assign(button("Play", "", play), { className: "touch" }));   // what Space does elsewhere
   parts.search.addEventListener("input", () => { find(0); typed = true; });
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
-  parts.search.addEventListener("blur", () => { if (!chosen) tell(""); });
+  parts.search.addEventListener("blur", () => { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); });
   parts.table.addEventListener("toggle", fillTable);
   parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { if (own.open) own.scrollIntoView({ block: "nearest" }); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened
 }
@@ -69,7 +70,7 @@ function turn(name) {   // shows a part, or hides it; without the path the view 
 function goBack() { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
 
 function refresh() {   // after a change of the visible parts
-  for (const one of parts.switches.children) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
+  for (const one of parts.switches.querySelectorAll("[data-name]")) one.setAttribute("aria-pressed", String(on.has(one.dataset.name)));
   parts.finger.hidden = !on.has("critical");
   fillLegend();
   fit();
@@ -78,7 +79,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), !!chosen, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -122,7 +123,7 @@ function fillLegend() {   // only what is drawn
   add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
   add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");
   add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
-  add(on.has("critical") || (chosen && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
+  add(on.has("critical") || (followed.length > 1 && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
   for (const chart of isNarrow() ? charts : []) add(chart.interval, `step of ${chart.short}: ${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
@@ -140,21 +141,22 @@ function find(step) {
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
   if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
   if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `);
-  else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F17: stage, kind, microbatch`); }
+  else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F5: stage, kind, microbatch`); }
 }
 
-function tell(text, lines = []) {   // a text, or lines, of which the longest that the tip has too go if there is no room
-  const put = (words) => { parts.selection.textContent = phone() ? words.replace(/(\d) (?=[mµn]?s\b)/g, "$1\u00a0") : words; };   // a number keeps its unit
-  put(parts.selection.title = text || lines.join(" · "));
-  const own = parts.selection, cut = phone() ? (kept) => kept.slice(0, -1) : (kept) => kept.toSpliced(1, 1);
-  for (let kept = [...lines]; kept.length > 2 && (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight);) put((kept = cut(kept)).join(" · "));
+const unbroken = (words) => words.replace(/(\d) (?=([mµn]?s|%)(?!\w))/g, "$1\u00a0");   // a number keeps its unit
+function tell(text, lines = [text], goes = [...lines.keys()].slice(1).reverse()) {   // a text, or lines, of which those that have no room are only spoken, in the order of `goes`
+  const own = parts.selection;
+  own.title = lines.join(" · ");
+  own.replaceChildren(...lines.filter(Boolean).map((line, at) => make("span", { textContent: `${at ? " · " : ""}${phone() ? unbroken(line) : line}` })));
+  for (const at of lines.length > 1 ? goes : []) if (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight) [...own.children].at(at).className = "spoken";
 }
 
 function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
   step = -1;
   followed = chart ? chart.chain(item) : [];
-  tell("", chart ? [`${before}${charts.length > 1 ? `${chart.short} · ` : ""}${linesOf(chart, item)[0]}`, ...linesOf(chart, item).slice(1), chainLine(chart, followed)] : []);
+  tell("", chart ? [`${before}${charts.length > 1 ? `${chart.short} · ` : ""}${linesOf(chart, item)[0]}`, ...linesOf(chart, item).slice(1), chainLine(chart, followed)] : [], [1, -1, 2]);
   if (chart && reveals) reveal(chart, item);
   clamp();
 }

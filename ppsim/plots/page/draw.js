@@ -12,17 +12,19 @@ function size(ratio) {
 function draw() {
   asked = false;
   if (!paper) size(window.devicePixelRatio || 1);
-  context.fillStyle = theme.paper;
-  context.fillRect(0, 0, width, height);
+  fillBox(theme.paper, 0, 0, width, height);
   lines.length = 0;
   root.toggleAttribute("data-playing", !!playing);
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
   drawCaptions();
   drawAxis();
-  if (keyed && canvas.matches(":focus-visible") && !chosen && !hovered) { context.strokeStyle = theme.text; context.lineWidth = 1; context.strokeRect(1.5, 1.5, width - 3, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
+  if (keyed && canvas.matches(":focus-visible") && !chosen && !hovered) { pen(theme.text, 1); context.strokeRect(1.5, 1.5, width - 3, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
   explain();
   options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()), axisTop());
 }
+
+function pen(colour, wide) { context.strokeStyle = colour; context.lineWidth = wide; }
+function fillBox(colour, ...box) { context.fillStyle = colour; context.fillRect(...box); }
 
 function within(x1, y1, x2, y2, paint) {
   context.save();
@@ -48,10 +50,7 @@ function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row
 function visible(place) { return [Math.max(Math.floor((Math.max(place.rows, CAPS) - place.first) / place.row + 1e-6), 0), Math.min(Math.ceil((Math.min(place.end, CAPS + pane()) - place.first) / place.row - 1e-6), place.chart.devices)]; }
 
 function drawGrid() {   // lines through all schedules
-  context.strokeStyle = theme.grid; context.lineWidth = 1;
-  context.beginPath();
-  for (const tick of ticksOf().ticks) { const x = Math.round(toX(tick)) + 0.5; for (const place of places()) if (!isBare(place.chart)) { context.moveTo(x, Math.max(place.rows, place.title + HEAD) - 2); context.lineTo(x, place.bottom - 2); } }
-  context.stroke();
+  for (const { chart, rows, title, bottom } of places()) if (!isBare(chart)) for (const tick of ticksOf().ticks) { const top = Math.max(rows, title + HEAD) - 2; fillBox(theme.grid, Math.round(toX(tick)), top, 1, bottom - 2 - top); }
 }
 
 function drawChart(place) {
@@ -63,19 +62,18 @@ function drawChart(place) {
 
 function veil(alpha, x, y, wide, tall) {   // paper over a part of the picture
   if (wide <= 0) return;
-  context.globalAlpha = alpha; context.fillStyle = theme.paper;
-  context.fillRect(x, y, wide, tall);
+  context.globalAlpha = alpha; fillBox(theme.paper, x, y, wide, tall);
   context.globalAlpha = 1;
 }
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
   const { chart, hidden } = place, [first, last] = visible(place), around = hidden ? 0 : 3;   // pixels that ends and names take above and below the rows
   if (isBare(chart)) return;
-  if (!isReal(chart)) { context.fillStyle = theme.not_idle; context.fillRect(left(), place.rows, innerWidth(), place.end - place.rows); return; }
-  within(left(), place.title + HEAD - around, left() + innerWidth() + 1, place.end + around, () => {
+  if (!isReal(chart)) { fillBox(theme.not_idle, left(), place.rows, innerWidth(), place.end - place.rows); return; }
+  within(left(), place.title + HEAD - around, rightEdge() + 1, place.end + around, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
-    within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, left() + innerWidth() + 1, place.end, drawGrid);
+    within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, rightEdge() + 1, place.end, drawGrid);
     for (let device = first; device < last; device++) drawRow(chart, place, device);
     extra.draw?.(chart, place);
     drawTransfers(chart, place, moves);
@@ -86,17 +84,17 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     context.fillStyle = theme.text;
     if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
   });
-  if (chart.makespan > until * (1 + 1e-9) && view.t1 >= until && !chart.dimmed) {   // cut: where it ends
+  if (chart.makespan > until * (1 + 1e-9) && view.t1 >= until) {   // cut: where it ends
     const text = `→ ${seconds1(chart.makespan)}`, wide = widthOf(text) + 8;
-    context.fillStyle = theme.paper; context.fillRect(left() + innerWidth() - wide, place.rows, wide, 15);
-    write(text, left() + innerWidth() - 4, place.rows + 11, { align: "right", colour: theme.text });
+    fillBox(theme.paper, rightEdge() - wide, place.rows, wide, 15);
+    write(text, rightEdge() - 4, place.rows + 11, { align: "right", colour: theme.text });
   }
   within(0, place.title + HEAD - around, width, place.end + around, () => {
     drawNames(place, first, last);
     if (on.has("ledger") && !phone()) drawCauses(place, first, last);
   });
   const seen = (place.end - place.rows) ** 2 / (place.row * chart.devices);   // which rows are seen
-  if (hidden) { context.fillStyle = theme.text; context.fillRect(left() + innerWidth() + 5, place.rows + view.top * (place.end - place.rows - seen), 3, seen); }
+  if (hidden) { fillBox(theme.text, rightEdge() + 5, place.rows + view.top * (place.end - place.rows - seen), 3, seen); }
   if (place.memory) drawMemory(place);
 }
 
@@ -118,11 +116,11 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
   }
 }
 
-const hasAreas = () => charts.filter(isReal).every((chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 1.5));   // in all schedules or in none: nobody sees single boxes
+const hasAreas = (chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 4);   // nobody sees single boxes
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
   const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place);
-  for (const { words, spans: [first, last, top, bottom] } of hasAreas() ? chart.areas : []) {
-    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), left() + innerWidth())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
+  for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
+    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [Math.min(Math.max(x1 + across * (x2 - x1), x1 + wide / 2), x2 - wide / 2), Math.min(Math.max(y1 + down * (y2 - y1), y1 + 7 / place.row), y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
     const spot = spots.find(([x, y]) => !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
@@ -138,19 +136,19 @@ function drawRow(chart, place, device) {
     for (let item = from; item < to; item++) {
       const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
       if (part.sort === "fills") drawGap(band, x, wide);
-      else if (wide > 5 && !isLow(chart)) { context.strokeStyle = theme.text; context.lineWidth = 1.5; context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
+      else if (wide > 5 && !isLow(chart)) { pen(theme.text, 1.5); context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
     }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
   if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
-    if (chart.column.length[box] === 0) { context.fillStyle = theme.kinds[chart.kindOf(box).name]; context.fillRect(x - 0.5, band.top, 1, band.tall); }
+    if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3 || isMixed(chart)) continue;
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }
-  for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { context.fillStyle = colour; context.fillRect(toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
+  for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * Math.min(Math.max((wide - 3) / 3, 0), 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
@@ -167,7 +165,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
     }
     if (chart.dimmed && chart.faulty) return;
-    const from = Math.max(x, left()), to = Math.min(x + wide, left() + innerWidth()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
+    const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
     if (size && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
   });
@@ -233,7 +231,7 @@ function drawLane(chart, place, device, part) {
 function drawOutline(chart, place, item) {
   if (chart.isTransfer(item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
-  context.strokeStyle = theme.text; context.lineWidth = 2;
+  pen(theme.text, 2);
   context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
 }
 
@@ -251,7 +249,7 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : ink });
   if (runsHead()) write(chart.runs, runs, y, { size: 12 });
   write(words[3], idle, y, own);
-  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits && !chart.dimmed ? theme.limit : ink });
+  for (const [text, x, align] of [[words[4], peak, "right"], [fits, peak + 6, "left"]]) write(text, x, y, { ...bare, align, bold: !!fits, colour: fits ? theme.limit : ink });
 }
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
@@ -304,7 +302,7 @@ function baseChart() {   // the chosen one, or the first with numbers
 function differenceOf(chart) {
   if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
   const first = baseChart(), change = chart.step / first.step - 1;
-  return chart === first ? "base" : !first.step || chart.sizes !== first.sizes ? "—" : Math.abs(change) < RULES.same && chart.schedule !== first.schedule ? "=" : signed(change);
+  return chart === first ? "base" : !first.step || chart.sizes !== first.sizes ? "—" : Math.abs(change) < RULES.same && (!change || chart.schedule !== first.schedule) ? "=" : signed(change);
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
@@ -318,8 +316,7 @@ function peakOf(chart) {   // in the unit that the column's heading names, if al
 }
 
 function drawCaptions() {
-  context.fillStyle = theme.paper;
-  context.fillRect(0, 0, width, CAPS - 6);
+  fillBox(theme.paper, 0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
   columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
   write(runsHead(), columns()[5], 13);
@@ -327,8 +324,7 @@ function drawCaptions() {
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
   if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, EDGE, 13, { colour: theme.text });
-  context.fillStyle = theme.text;
-  context.fillRect(width - 4, CAPS + view.y / whole * pane(), 3, pane() / whole * pane());   // which part of the schedules is seen
+  fillBox(theme.text, width - 4, CAPS + view.y / whole * pane(), 3, pane() / whole * pane());   // which part of the schedules is seen
 }
 
 const inSight = (place) => place.end > CAPS + HEAD && place.rows + 12 < CAPS + pane();
@@ -349,7 +345,7 @@ function drawNames({ chart, title, rows, end, first: origin, row, hidden }, firs
 }
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
-  const { chart, row } = place, ratio = ratioOf(), x1 = left() + innerWidth() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
+  const { chart, row } = place, ratio = ratioOf(), x1 = rightEdge() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
   const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
@@ -358,8 +354,7 @@ function drawCauses(place, first, last) {   // idle time by cause beside each ro
     for (const cause of CAUSES) {
       const part = (chart.ledger[cause]?.[device] || 0) / (chart.makespan || 1) / most * wide;
       if (part <= 0) continue;
-      context.fillStyle = theme.causes[cause];
-      context.fillRect(x, y1, part, y2 - y1);
+      fillBox(theme.causes[cause], x, y1, part, y2 - y1);
       x += part;
     }
     if (words) write(percent(chart.idleShare(device)), x + 4, (y1 + y2) / 2, { line: "middle" });

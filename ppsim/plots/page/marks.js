@@ -22,23 +22,27 @@ function transfersIn(chart, first, last) {   // transfers that these devices and
 
 function drawTransfers(chart, place, seen) {   // those of backwards are dashed; they pass behind the actions of devices between, and fade where they are dense
   const span = Math.min(pixels(chart.makespan), innerWidth());
-  context.strokeStyle = theme.edge; context.lineWidth = 1;
+  pen(theme.edge, 1);
   context.globalAlpha = Math.min(1, span * chart.devices / (seen.length || 1) / 8);
   for (const item of seen) {
-    const ends = lineOf(chart, place, item), [x1, y1, x2, y2] = ends, to = chart.deviceOf(chart.target(item)), from = chart.deviceOf(item), by = Math.sign(to - from);
-    const across = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
+    const ends = lineOf(chart, place, item);
     context.setLineDash(sentBy(chart, item)[0] === "F" ? [] : [4, 2]);
-    context.beginPath(); context.moveTo(x1, y1);
-    for (let device = from + by; device !== to; device += by) {
-      const { top, tall } = bandOf(chart, place, device), [enter, leave] = by > 0 ? [top, top + tall] : [top + tall, top];
-      if (chart.boxAt(device, toTime(across(top + tall / 2))) === null) continue;
-      context.lineTo(across(enter), enter); context.moveTo(across(leave), leave);
-    }
-    context.lineTo(x2, y2); context.stroke();
+    context.beginPath(); context.moveTo(...ends);
+    lineBehind(chart, place, item, ends); context.stroke();
     lines.push({ chart, item, ends });
   }
   context.setLineDash([]);
   context.globalAlpha = 1;
+}
+
+function lineBehind(chart, place, item, [x1, y1, x2, y2]) {   // the line of a transfer, behind the actions of devices between
+  const to = chart.deviceOf(chart.target(item)), from = chart.deviceOf(item), by = Math.sign(to - from), across = (y) => x1 + (x2 - x1) * (y - y1) / (y2 - y1);
+  for (let device = from + by; by && device !== to; device += by) {
+    const { top, tall } = bandOf(chart, place, device), [enter, leave] = by > 0 ? [top, top + tall] : [top + tall, top];
+    if (isLow(chart) || chart.boxAt(device, toTime(across(top + tall / 2))) === null) continue;
+    context.lineTo(across(enter), enter); context.moveTo(across(leave), leave);
+  }
+  context.lineTo(x2, y2);
 }
 
 function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; a frame around those between which it turns back and forth after few pixels
@@ -58,14 +62,14 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   const widths = rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path;
   for (const is_halo of [true, false]) {
     let x = null, y = 0, frame = null;   // frame: its edges
-    context.strokeStyle = is_halo ? theme.halo : theme.critical; context.lineWidth = widths[+is_halo];
+    pen(is_halo ? theme.halo : theme.critical, widths[+is_halo]);
     context.beginPath();
     const close = () => { if (frame) { context.rect(frame[0], frame[2], x - frame[0], frame[3] - frame[2]); context.moveTo(x, y); } frame = null; };
     chain.forEach((item, at) => {
       const next = chain[at + 1] ?? item, moves = chart.isTransfer(item), from = moves && at ? y : edge(chart.deviceOf(item));   // transfers join the rows of the actions before and after them
       const end = !moves || (next !== item && chart.isTransfer(next)) ? from : edge(chart.deviceOf(next === item ? chart.target(item) : next)), begin = toX(chart.start(item));
       if (runs[at] < RULES.turn) frame = [frame?.[0] ?? begin, 0, Math.min(frame?.[2] ?? from, from, end), Math.max(frame?.[3] ?? from, from, end)];
-      else { close(); if (x === null) context.moveTo(begin, from); else context.lineTo(begin, from); context.lineTo(toX(chart.end(item)), end); }
+      else { close(); if (x === null) context.moveTo(begin, from); else context.lineTo(begin, from); if (moves) lineBehind(chart, place, item, [begin, from, toX(chart.end(item)), end]); else context.lineTo(toX(chart.end(item)), end); }
       x = toX(chart.end(item)); y = end;
     });
     close();
@@ -86,30 +90,28 @@ function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, 
 }
 const topOf = (chart) => Math.max(chart.memory.most, ...limitsOf(chart).map(([, , level]) => level));
 function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the emptiest as a line, and the limit; what is over it has its colour
-  const { most, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf)), edge = edgeOf(chart);
+  const { most, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf));
   const [fullest, emptiest] = extremes(chart), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
-  const x2 = left() + innerWidth();
-  context.strokeStyle = theme.grid; context.lineWidth = 1;
-  context.beginPath(); context.moveTo(left(), top + tall + 0.5); context.lineTo(x2, top + tall + 0.5); context.stroke();
+  const x2 = rightEdge();
+  fillBox(theme.grid, left(), top + tall, innerWidth(), 1);
   within(left() - (view.t0 <= 0), top - 4, x2 + 1, top + tall + 2, () => {
     if (emptiest !== null) strokeLevel(chart, emptiest, toY, theme.memory, 0.8, 0.6);
-    const area = (colour, opacity, floor) => {
-      strokeLevel(chart, fullest, toY, colour, 1.3);
+    const area = (colour, opacity, floor, wide) => {
+      strokeLevel(chart, fullest, toY, colour, wide);
       context.lineTo(toX(chart.makespan), toY(floor)); context.lineTo(Math.max(toX(0), left() - 2), toY(floor)); context.closePath();
       context.globalAlpha = opacity; context.fillStyle = colour; context.fill();
       context.globalAlpha = 1;
     };
-    area(theme.memory, 0.12, 0);
-    if (!capacity) return;
-    if (most > edge) within(left(), top - 4, x2, toY(edge), () => area(theme.limit, 0.2, edge));
     for (const [, colour, level] of limitsOf(chart)) {
-      context.setLineDash([6, 3]); context.strokeStyle = colour; context.lineWidth = 1.2;
+      context.setLineDash([6, 3]); pen(colour, 1.2);
       context.beginPath(); context.moveTo(left(), toY(level)); context.lineTo(x2, toY(level)); context.stroke();
     }
     context.setLineDash([]);
+    area(theme.memory, 0.12, 0, 1.5);   // upon the dashes: what is just at the limit is not over it
+    if (most > capacity * (1 + 1e-9) && capacity) within(left(), top - 4, x2, toY(capacity) - 0.8, () => area(theme.limit, 0.2, capacity, 2));
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
-  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 12))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 14))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   const names = [`${symbol} of dev. ${fullest}`, ...(emptiest === null ? [] : [`thin: dev. ${emptiest}`])].slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
   names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));
@@ -127,7 +129,7 @@ function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the s
     context.lineTo(x, y = toY(levels[point] * scale));
   }
   context.lineTo(toX(chart.makespan), y);
-  context.strokeStyle = colour; context.lineWidth = wide; context.globalAlpha = opacity;
+  pen(colour, wide); context.globalAlpha = opacity;
   context.stroke();
 }
 
@@ -141,15 +143,12 @@ function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in se
 
 function drawAxis() {
   const y = axisTop(), x1 = left(), x2 = x1 + innerWidth();
-  context.fillStyle = theme.paper;
-  context.fillRect(0, y, width, height - y);
+  fillBox(theme.paper, 0, y, width, height - y);
   if (!charts.some(isReal)) return;
   context.globalAlpha = Math.max(...charts.filter(isReal).map(({ dimmed }) => dimmed || 1));   // nothing looks live if no schedule is
   const { ticks, symbol, text } = ticksOf(), size = phone() ? 10 : 11;
-  context.strokeStyle = theme.edge; context.lineWidth = 1;
-  context.beginPath(); context.moveTo(x1, y + 0.5); context.lineTo(x2, y + 0.5);
-  for (const tick of ticks) { const x = Math.round(toX(tick)) + 0.5; context.moveTo(x, y); context.lineTo(x, y + 5); }
-  context.stroke();
+  fillBox(theme.edge, x1, y, x2 - x1, 1);
+  for (const tick of ticks) fillBox(theme.edge, Math.round(toX(tick)), y, 1, 5);
   const [mark, from, to] = markOnAxis(x1, x2);
   context.font = font(size); let end = 0;
   for (const tick of ticks) {   // on phones the last one has the unit
@@ -167,12 +166,11 @@ function drawAxis() {
   context.globalAlpha = 1;
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
   if (!mark || parts.selection.textContent) return;   // the text is at its place
-  context.fillStyle = theme.text;
-  context.fillRect(from, y + 19, to - from, 14);
+  fillBox(theme.text, from, y + 19, to - from, 14);
   write(mark, (from + to) / 2, y + 21, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
 }
 
-const endsInSight = (place) => isReal(place.chart) && !place.chart.faulty && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= left() + innerWidth() + 1;
+const endsInSight = (place) => isReal(place.chart) && !place.chart.faulty && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= rightEdge() + 1;
 
 function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
   const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";
@@ -197,7 +195,7 @@ function drawRange() {   // what is outside of the range is paler
 }
 
 function drawPlay() {   // the line of time; what comes after it is at 25 %
-  const x = toX(playing.time), x2 = left() + innerWidth();
+  const x = toX(playing.time), x2 = rightEdge();
   for (const place of places()) {
     veil(0.75, Math.max(x, left()), place.rows - 3, x2 + 3 - Math.max(x, left()), place.bottom - place.rows);
     context.fillStyle = theme.text;

@@ -8,7 +8,7 @@ function buildSteps() {   // a bar per iteration, as high as it is long
   KEYS["Measured step"] = [["d", "what takes longer than simulated"], ["< >", "the iteration before, after"]];
   iteration = first;
   return numbers.map((number, index) => {
-    const words = stepWords(index), bar = make("i", {}), one = make("button", { type: "button", title: words, label: words, onclick: () => showStep(index) }, bar);
+    const words = stepWords(index), bar = make("i", {}), one = make("button", { title: words, label: words, onclick: () => showStep(index) }, bar);
     bar.style.height = `${100 * seconds[index] / (longest || 1)}%`;
     one.disabled = index !== first && !options.steps.charts[index];
     return one;
@@ -67,13 +67,13 @@ function differences(chart) {   // of a measured step, the actions in view and t
 }
 
 function drawMarked(chart, place) {   // a frame around stragglers, a bracket under a stall, and what else takes longer ends in a bar as long as the excess
-  const frame = (left, top, wide, tall, thick, colour) => { context.strokeStyle = colour; context.lineWidth = thick; context.strokeRect(left + thick / 2, top + thick / 2, Math.max(wide - thick, 1), tall - thick); };   // all within the row
+  const frame = (left, top, wide, tall, thick, colour) => { pen(colour, thick); context.strokeRect(left + thick / 2, top + thick / 2, Math.max(wide - thick, 1), tall - thick); };   // all within the row
   for (const { box, seconds, wait, what } of differences(chart)) {
     const device = chart.deviceOf(box), { top, tall } = bandOf(chart, place, device), x = toX(chart.start(box)), wide = Math.max(toX(chart.end(box)) - x, 2), from = toX(box > chart.boxesOf(device)[0] ? chart.end(box - 1) : 0);
     if (what === "longer") {
       context.fillStyle = theme.longer; const bar = Math.max(pixels(seconds), SHORTEST); context.fillRect(x + wide - bar, top, bar, tall);
     } else if (wait) {
-      context.strokeStyle = theme.limit; context.lineWidth = 2;
+      pen(theme.limit, 2);
       context.beginPath(); context.moveTo(from + 1, top + tall - 6); context.lineTo(from + 1, top + tall - 1); context.lineTo(x - 1, top + tall - 1); context.lineTo(x - 1, top + tall - 6); context.stroke();
     } else   // on a halo: T is nearly as dark and as red as the frame
       for (const [colour, thick] of [[theme.halo, 3.5], [theme.limit, 2]]) frame(x, top, wide, tall, thick, colour);

@@ -9,6 +9,12 @@ function select(from, to, is_dragged = false) {   // seconds; an empty range let
   refresh();
 }
 
+function selectKeyed() {   // by a key: what is seen; or the chosen action, and with the next key all up to the one chosen then
+  const { chart, item } = chosen ?? (step < 0 ? {} : hovered), [from, to] = chart ? [chart.start(item), chart.end(item)] : [view.t0, view.t1];
+  select(Math.min(from, chart && range ? range[0] : from), Math.max(to, chart && range ? range[1] : to));
+  tell(`range ${rangeText()}${chart ? "; r at another action: up to there" : ""}`);
+}
+
 function gapsBetween(chart, device, from, to) {   // the idle seconds of a device, by what each gap waited for
   const [first, last] = chart.boxesOf(device), own = new Map(), add = (cause, a, b) => { const part = Math.min(b, to) - Math.max(a, from) - chart.fillsBetween(device, Math.max(a, from), Math.min(b, to)); if (part > 0) own.set(cause, (own.get(cause) || 0) + part); };
   let box = Math.max(chart.firstEndingAfter(device, from), first), reached = box > first ? chart.end(box - 1) : 0;
@@ -79,10 +85,8 @@ function fillRange() {
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(make("span", { className: "bar" }, ...[...busy].filter(([, one]) => one > 0).map(([title, one]) => part(title, one / whole, kinds[title])), ...ordered.map((cause) => part(cause, causes.get(cause) / whole, theme.causes[cause])))),
         cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), cell(`peak ${held(peak)}${chart.memory.capacity ? ` of ${held(chart.memory.capacity)}` : ""} ${symbol}`));
     });
-    const press = (text, onclick) => make("button", { type: "button", textContent: text, onclick });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), press("Zoom to it", () => { see(...range); clamp(); }), press("✕", () => select(0, 0))),
+    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0))),
       make("table", {}, make("tbody", {}, ...rows)));
-    panel.querySelectorAll("button")[1].setAttribute("aria-label", "Let go of the range");
   }
   if (focused >= 0) (panel.hidden ? canvas : panel.querySelectorAll("button")[focused]).focus();
   fit();

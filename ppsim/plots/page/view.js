@@ -15,7 +15,7 @@ const phone = () => options.isPhone?.() ?? width <= 700;
 const isNarrow = () => phone() || width < 700;   // some numbers are in the legend
 const left = () => (charts.some((chart) => chart.towers) ? (phone() ? 64 : 84) : phone() ? 30 : 54);
 const right = () => (phone() ? EDGE : 104);
-const innerWidth = () => Math.max(width - left() - right(), 1);
+const innerWidth = () => Math.max(width - left() - right(), 1), rightEdge = () => left() + innerWidth();
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
 const seenCharts = () => charts.filter((chart) => !isBare(chart)).length;
 const tallestRow = () => (seenCharts() < 2 || (seenCharts() < 3 && !phone()) ? 60 : seenCharts() > 2 && phone() ? 34 : 44);
@@ -23,7 +23,7 @@ const shown = () => Math.min(charts.length, 4);   // schedules that share the he
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
 function needed() {   // pixels of the pane before the page scrolls: legible rows, if the window has them without the tables
-  const rows = [...charts].slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
+  const rows = charts.slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
   const others = [...document.querySelectorAll(".devices > summary"), parts.range, parts.status].reduce((sum, one) => sum + one.offsetHeight + 4, 0);
   return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
 }

@@ -30,7 +30,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   catch (error) { tell(`Nothing to show, in a browser of before 2023? ${error.message}`); return; }
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.some(isReal), real = found.some(isReal), open = chosen && nameOf(chosen.chart, chosen.item);
-  const number = chosen ? charts.indexOf(chosen.chart) : -1;
+  const number = chosen ? charts.indexOf(chosen.chart) : -1, is_new = found.some((chart, at) => chart !== charts[at]);
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
   mark(marks);
   const strength = (chart) => isReal(chart) && (chart.dimmed || 1), most = Math.max(...charts.map(strength));
@@ -46,6 +46,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
+  else if (is_new) tell("");
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
@@ -125,7 +126,7 @@ function wordsAt(x, y) {
   if (!found.inside) return ledgerLines(chart, found.device);
   if (time < 0 || time > chart.makespan) return null;
   if (isMixed(chart)) return mixedLines(found.place, x, y);
-  return time >= 0 && time <= chart.makespan ? idleLines(chart, found.device, time) : null;
+  return idleLines(chart, found.device, time);
 }
 
 function nearestCurve({ chart, time, y, tall }) {
@@ -143,7 +144,7 @@ function hover(event) {
   hideTip();
   if (!text) return;
   tip.style.display = "block";
-  tip.textContent = text.join("\n");
+  tip.textContent = unbroken(text.join("\n"));
   const right = event.clientX + 14, over = right + tip.offsetWidth > document.documentElement.clientWidth - 6;   // then at the left of the pointer, if it fits there
   tip.style.left = `${over ? Math.max(event.clientX - tip.offsetWidth - 14, 2) : right}px`;
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
@@ -208,7 +209,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     if (fingers.size > 1) {
       zoom(Math.max(from.wide, 10) / Math.max(now.wide, 10), toTime(from.x - area.left), event.clientY - area.top);
       move((from.x - now.x) / innerWidth(), 0);
-    } else if (selecting) select(...[begun, event].map(({ clientX }) => snapped(Math.min(Math.max(clientX - area.left, left()), left() + innerWidth()))).sort((one, other) => one - other), true);
+    } else if (selecting) select(...[begun, event].map(({ clientX }) => snapped(Math.min(Math.max(clientX - area.left, left()), rightEdge()))).sort((one, other) => one - other), true);
     else move((from.x - now.x) / innerWidth(), before.clientY - event.clientY);
   });
 }
@@ -238,6 +239,7 @@ function press(event) {
   else if (event.key === "Enter" && charts.length) chosen ? choose(chosen.chart, chosen.item) : chooseFirst();
   else if (event.key === "Backspace" && chosen && followed.length > 1) choose(chosen.chart, followed.at(-2));
   else if (event.key === "Escape") { playing = null; select(0, 0); choose(null); goBack(); }
+  else if (event.key === "r" && charts.some(isReal)) selectKeyed();
   else if (event.key === "/") parts.search.focus();
   else if (event.key === "?") parts.keys.showModal();
   else if (event.key === "g") { options.theme = themeName !== "grey" ? "grey" : options.own === "grey" ? null : options.own; recolour(); }

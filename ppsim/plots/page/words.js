@@ -96,8 +96,8 @@ function named(chart) { return (chart.named ??= new Map([...Array(chart.boxes).k
 const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
 
 function mixedLines(place, x, y) {   // boxes that mix their colours: what the pixel is the mean of
-  const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1;
-  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, placesOf(to - from))} to ${onAxis(to, placesOf(to - from))}, as one pixel`, ...[...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()].filter((title, at, every) => every.indexOf(title) === at).map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
+  const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1, places = Math.max(placesOf(to - from) - 1, 1);
+  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, places)} to ${onAxis(to, places)}, mixed in this pixel`, ...[...new Set([...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()])].map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
 
 function idleLines(chart, device, time) {
@@ -123,7 +123,7 @@ function totalLines(chart) {   // the idle time of all devices by cause
 
 function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
-  const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${value === 1 ? "" : "s"}`);
+  const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${amount(value, "") === "1 " ? "" : "s"}`);
   const lines = [`${deviceName(chart, device)}: ${words(held)} at ${onAxis(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
   if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": over the margin" : ": does not fit"}`);
   return lines;
