@@ -189,7 +189,7 @@ function fillTable() {
 function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, idle seconds by cause, peak, end of the last action
   const places = chart.makespan * factor < 20 ? 2 : 1, in_bytes = chart.memory.unit === "bytes", head = (text, scope, colour) => make("th", { scope }, ...(colour ? [swatch(colour)] : []), text);
   const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), kinds = inOrder(chart.kinds), fills = chart.lanes.filter(({ sort }) => sort === "fills");
-  const time = (value = 0) => (value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  const time = (value = 0) => fixed(value * factor, places);
   const rows = [...Array(chart.devices).keys()].map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
     const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];

@@ -140,11 +140,12 @@ function drawRow(chart, place, device) {
     }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
-  if (pixels(chart.longest) < 3 && !chart.instants && !chart.begins.size) return;
+  const is_mixed = pixels(chart.longest) < 3 || isMixed(chart);
+  if (is_mixed && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
-    if (wide <= 3 || isMixed(chart)) continue;
+    if (wide <= 3 || is_mixed) continue;
     drawGap(band, x, wide);
     drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
   }

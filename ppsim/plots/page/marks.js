@@ -138,7 +138,7 @@ function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in se
   const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9)), ticks = [];
   for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) ticks.push(tick * step / factor);
   const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
-  return { ticks, symbol, text: (tick) => (Math.round(tick * factor * 1e9) / 1e9 + 0).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) };
+  return { ticks, symbol, text: (tick) => fixed(Math.round(tick * factor * 1e9) / 1e9 + 0, digits) };
 }
 
 function drawAxis() {

@@ -44,20 +44,17 @@ function columnsOf(finish, cols, from, to, foot) {   // first and last tick of e
 function rowLight(chart, device, half, { first, last }, finish, out, at) {   // the light of a row's columns, from out[at] on
   const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, half);
   const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
-  const look = (box, time, channel) => {   // light above idle time before a time; `box` is the first that ends after it
-    const whole = before[3 * box + channel] - before[3 * begin + channel];
-    if (box >= end || time <= start[box]) return whole;
-    return whole + (time - start[box]) / (length[box] || 1) * (before[3 * box + 3 + channel] - before[3 * box + channel]);
-  };
+  const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
+  const look = (at, part) => before[at] + (part && part * (before[at + 3] - before[at]));   // light above idle time
   const place = (time) => firstWhere(begin, end, (box) => start[box] + length[box] > time);
   let low = place(first[0] ?? 0), high = low;
   for (let column = 0; column < first.length; column++) {
     const from = first[column], to = last[column], wide = to - from;
     while (low < end && start[low] + length[low] <= from) low++;
     while (high < end && start[high] + length[high] <= to) high++;
-    const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide;
+    const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide, one = done(low, from), other = done(high, to);
     for (let channel = 0; channel < 3; channel++) {
-      let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(high, to, channel) - look(low, from, channel)) / wide;
+      let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
       for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
       out[at++] = mean;
     }
@@ -74,7 +71,7 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
   return found;
 }
 
-let sheet = null;
+let sheet = null, mean = new Float32Array(0);   // kept from frame to frame
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
   const { chart, first: top, row } = place, [first, last] = visible(place), ratio = ratioOf(), { tick } = chart;
   const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1);
@@ -93,7 +90,7 @@ function raster(chart, first, last, lines, cols) {   // a canvas of the devices 
   const from = view.t0 / chart.tick, to = view.t1 / chart.tick, rows = count * halves;
   const spans = columnsOf(finish, cols, from, to, footOf());
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
-  const mean = new Float32Array(3 * cols * tall);
+  if (mean.length < 3 * cols * tall) mean = new Float32Array(3 * cols * tall); else mean.fill(0);
   for (let line = 0; line < rows; line++) {
     rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
@@ -101,11 +98,8 @@ function raster(chart, first, last, lines, cols) {   // a canvas of the devices 
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
     }
   }
-  const image = new ImageData(cols, tall);
-  for (let at = 0, to = 0; at < mean.length; at += 3, to += 4) {
-    for (let channel = 0; channel < 3; channel++) image.data[to + channel] = ENCODED[Math.round(Math.min(Math.max(mean[at + channel], 0), 1) * 4096)];
-    image.data[to + 3] = 255;
-  }
+  const image = new ImageData(cols, tall), colours = new Uint32Array(image.data.buffer), code = (part) => ENCODED[Math.min((part * 4096 + 0.5) | 0, 4096)];
+  for (let at = 0, to = 0; to < cols * tall; at += 3, to++) colours[to] = code(mean[at]) | code(mean[at + 1]) << 8 | code(mean[at + 2]) << 16 | 0xff << 24;
   sheet ||= document.createElement("canvas");
   sheet.width = cols; sheet.height = tall;
   sheet.getContext("2d").putImageData(image, 0, 0);

@@ -5,7 +5,8 @@ function unitFor(seconds) {
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
 }
 
-const inUnit = (value, [factor, symbol], places) => `${(value * factor).toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places })} ${symbol}`;
+const formats = [], fixed = (value, places) => (formats[places] ??= new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places })).format(value);
+const inUnit = (value, [factor, symbol], places) => `${fixed(value * factor, places)} ${symbol}`;
 const onAxis = (value, places = 1) => inUnit(value, unitFor(view.t1 - view.t0), places);   // a time in the unit of the axis
 const decimals = (number) => (number > 0 ? Math.max(2 - Math.floor(Math.log10(number)), 1) : 1);   // of three digits, one at least
 
