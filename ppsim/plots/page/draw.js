@@ -210,7 +210,8 @@ function numbersOf(chart) {   // the label of a box, and its size, 0 without one
     return { text: (number) => (at ? name[0] : (grey ? name[0] : "") + number), size: sizes[at] };
   };
   const least = Math.min(...[...usual].map(([name, { most }]) => fitting(name, pixels(most)).size || Infinity));
-  const of = (name, device, wide, number) => { const { text, size } = fitting(name, nearly(wide, pixels(usual.get(name)[device]))); return { text: text(number), size: Math.min(size, least) }; };
+  const rare = new Set([...usual].filter(([name, medians]) => { const own = medians.filter(Boolean); return 2 * own.filter((one) => fitting(name, pixels(one)).size).length < own.length; }).map(([name]) => name));   // fits on few devices: it would look like a remark on them
+  const of = (name, device, wide, number) => { if (rare.has(name)) return {}; const { text, size } = fitting(name, nearly(wide, pixels(usual.get(name)[device]))); return { text: text(number), size: Math.min(size, least) }; };
   return { of, tall };
 }
 
