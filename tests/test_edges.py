@@ -267,7 +267,7 @@ def test_a_packed_profiler_trace_that_unpacks_without_end_is_refused(tmp_path):
 
 def test_a_pipe_in_a_folder_of_profiler_traces_is_no_trace(tmp_path):
     os.mkfifo(tmp_path / "0.json")
-    assert "holds no profiler trace" in refusal("calibrate", tmp_path, "-o", tmp_path / "p.yaml")
+    assert "has no profiler trace" in refusal("calibrate", tmp_path, "-o", tmp_path / "p.yaml")
 
 
 SCHEDULE = library.build("1f1b", devices=2, microbatches=2)

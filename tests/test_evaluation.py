@@ -171,7 +171,7 @@ def test_wrong_calls_get_one_message(tmp_path):
     for arguments, said in (
         ((good, "--profile", tmp_path / "none.yaml"), "cannot be read: No such file or directory"),
         ((good, "--profile", RECORDED / "profile.yaml", "--chart", "x.gif"), "must end in one of: .png, .svg, .pdf"),
-        ((tmp_path, "--profile", RECORDED / "profile.yaml"), "holds no profiler trace"),
+        ((tmp_path, "--profile", RECORDED / "profile.yaml"), "has no profiler trace"),
         ((RECORDED / "profile.yaml", "--profile", RECORDED / "profile.yaml"), "not a trace"),
     ):
         outcome = command("evaluate", *arguments)

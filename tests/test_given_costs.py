@@ -152,7 +152,7 @@ def test_every_cost_says_where_it_comes_from():
     assert (measured["forward"], measured["input_grad"], measured["backward"]) == ("measured", "derived", "default")
 
 
-LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one a stage"
+LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one per stage"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of 
         ({"bandwidth": 1e-320}, "bandwidth=1e-320 must be a number of bytes per second above 0"),
         ({"per": "microbatch"}, "per='microbatch' is not known; use 'device' (equal work) or 'stage'"),
         ({"weight_grad_fraction_of_activation": 1.5}, "weight_grad_fraction_of_activation=1.5 must lie from 0 to 1"),
-        ({"slice_costs": 1}, "slice_costs=1 must be a list with a positive sum, one value a slice"),
+        ({"slice_costs": 1}, "slice_costs=1 must be a list with a positive sum, one value per slice"),
         ({"slice_costs": [0, 0]}, "slice_costs=[0, 0] must be a list with a positive sum"),
         ({"activation_bytes": "80 GB"}, "activation_bytes='80 GB' must be a finite number of bytes from 0"),
         (

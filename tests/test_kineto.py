@@ -130,7 +130,7 @@ def test_the_parts_of_a_fused_slot_are_told_apart_by_autograd(tmp_path):
 @pytest.mark.parametrize(
     ("documents", "said"),
     [
-        ([], "holds no profiler trace"),
+        ([], "has no profiler trace"),
         (
             [ranges(1, SENDER)],
             "has files of rank 1; one file is needed for each rank from 0 on, and none of these runs stage 1",

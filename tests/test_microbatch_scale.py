@@ -139,7 +139,7 @@ def test_a_config_and_derived_costs_take_it(tmp_path):
         ({"microbatch_scale": [[1] * 4] * 3}, "lists 4 factors for 3 stage"),
         ({"microbatch_scale": [1, -1, 1, 1]}, "-1 must be a factor from 0"),
         ({"microbatch_scale": [[1, 1], [1]]}, "all equally many"),
-        ({"microbatch_scale": 2.0}, "must list one factor a microbatch"),
+        ({"microbatch_scale": 2.0}, "must list one factor per microbatch"),
         ({"microbatch_scale": {"spread": 2, "distribution": "uniform"}}, "at most 1"),
         ({"microbatch_scale": {"spread": 0.2, "distribution": "normal"}}, "use one of: lognormal, uniform"),
         ({"microbatch_scale": {"spred": 0.2}}, "names 'spred'"),

@@ -100,8 +100,8 @@ def _static_and_changes(run: TimelineColumns, device: int) -> tuple[np.ndarray, 
     static = static_memory(run)
     if run.table.activation_bytes is None or static is None:
         raise CostError(
-            "memory is not known: the costs give no activation_bytes, or none of weight_bytes, gradient_bytes and "
-            "optimizer_bytes"
+            "memory is not known: give a model and hardware, or the costs activation_bytes and at least one of "
+            "weight_bytes, gradient_bytes and optimizer_bytes"
         )
     return static[:, device], _memory_changes(run, device, device + 1)
 

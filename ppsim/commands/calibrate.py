@@ -57,7 +57,7 @@ def calibrate(
     """Fit costs to measured traces, a device's operators to measured ones, or all derived costs to measured steps."""
     if sum(map(bool, (traces, steps, operators))) != 1:
         raise ConfigError(
-            "give one of traces, such as `ppsim calibrate trace.json -o profile.yaml`, --steps RUNS.yaml and "
+            "give one of these: traces, as in `ppsim calibrate trace.json -o profile.yaml`; --steps RUNS.yaml; or "
             "--operators FILE.json"
         )
     if layers and not traces:
@@ -112,7 +112,7 @@ def _counts(text: str | None) -> list[int]:
     """Return the numbers of `--layers`; raise ConfigError if one is not an integer of at least 1."""
     counts = [] if text is None else text.split(",")
     if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
-        raise ConfigError(f"--layers {text!r} must list whole numbers of at least 1, one a stage, such as 7,9,9,7")
+        raise ConfigError(f"--layers {text!r} must list whole numbers of at least 1, one per stage, such as 7,9,9,7")
     return [int(count) for count in counts]
 
 

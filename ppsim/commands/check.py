@@ -23,7 +23,7 @@ MAX_NAMED = 2
 
 @command
 def check(
-    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml", help="Configurations to check.")],
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG.yaml", help="Configs to check.")],
     baseline: Annotated[Path | None, OutputOption("Measures that must not get worse.", only_with="update")] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Write the baseline of these configs instead of checking it.")

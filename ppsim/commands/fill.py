@@ -119,7 +119,7 @@ def _bubbles(filling: Filling) -> Iterator[str]:
         )
     else:
         bubbles = of_number(filling.bubbles, "bubble")
-        yield f"room       none of {filling.bubbles:,} {bubbles} has {shortest} and the memory for a piece"
+        yield f"room       none of {filling.bubbles:,} {bubbles} lasts {shortest} and has the memory for a piece"
     short, little = float(filling.too_short.sum()), float(filling.too_little_memory.sum())
     rest = max(float(filling.idle.sum() - filling.used.sum()) - short - little, 0.0)
     texts = [("too short", short), ("too little memory", little), ("no piece left", rest)]

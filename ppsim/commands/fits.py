@@ -21,7 +21,7 @@ from ppsim.studies.points import Candidate
 
 @command
 def fits(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Configuration with a model and hardware.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Config with a model and hardware.")],
     headroom: Headroom = DEFAULT_HEADROOM,
     settings: Settings = None,
     verbose: Verbose = False,

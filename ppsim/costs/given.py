@@ -439,7 +439,7 @@ def _rest_of(backward: np.ndarray, name: str, part: np.ndarray) -> np.ndarray:
 
 def _add(names: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     if first.ndim and second.ndim and len(first) != len(second):
-        raise CostError(f"{names} are lists of {len(first)} and {len(second)} values; both need one value a stage")
+        raise CostError(f"{names} are lists of {len(first)} and {len(second)} values; both need one value per stage")
     return first + second
 
 

@@ -25,7 +25,7 @@ def check_slice_costs(value: Any) -> Any:
         return {"attention": share(value["attention"])}
     factors = _weights(list(value) if isinstance(value, tuple) else value)
     if not isinstance(factors, list) or not sum(factors) > 0:
-        raise ConfigError(f"{shown(value)} must be a list with a positive sum, one value a slice")
+        raise ConfigError(f"{shown(value)} must be a list with a positive sum, one value per slice")
     return factors
 
 
@@ -85,13 +85,13 @@ def check_microbatch_scale(value: Any) -> Any:
     value = value.tolist() if isinstance(value, np.ndarray) else value  # None for a masked number
     if not isinstance(value, list | tuple):
         raise ConfigError(
-            f"{shown(value)} must list one factor a microbatch, list such a list for each stage, or say how to draw "
+            f"{shown(value)} must list one factor per microbatch, list such a list for each stage, or say how to draw "
             f"them, such as {_EXAMPLE}"
         )
     factors = _factors([list(row) if isinstance(row, list | tuple) else row for row in value])
     rows = [row for row in factors if isinstance(row, list)]
     if rows and (len(rows) < len(factors) or len({len(row) for row in rows}) > 1):
-        raise ConfigError(f"{shown(value)} must list one factor a microbatch for every stage, all equally many")
+        raise ConfigError(f"{shown(value)} must list one factor per microbatch for every stage, all equally many")
     return factors
 
 

@@ -183,7 +183,7 @@ class Profile:
         if len(self.stage_layers) != stages:
             raise CostError(
                 f"stage_layers={shown(list(self.stage_layers))} are of {len(self.stage_layers)} stages, but the "
-                f"schedule has {stages}; give one number a stage"
+                f"schedule has {stages}; give one number per stage"
             )
         if self.layers and cut[-1] != parts[-1]:
             raise CostError(

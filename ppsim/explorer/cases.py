@@ -64,7 +64,7 @@ Configs = Mapping[str, str]  # name on the page -> path named on the command lin
 def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[str, Any]:
     """Return the dotted config keys that a case sets; raise ConfigError for an unknown key or an invalid value.
 
-    `by_factor`: costs by device are a factor a device, as for schedules that have a stage on two devices.
+    `by_factor`: costs by device are one factor per device, as for schedules that have a stage on two devices.
     """
     known = (*KEYS, "config", "csv", "options", "changes", "by_device", "memory_limit")
     unknown = [key for key in case if key not in known]

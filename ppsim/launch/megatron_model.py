@@ -239,7 +239,7 @@ def read_model(flags: Flags) -> dict[str, Any]:
         model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
     for row in MODEL:
         if row.flag in NEEDED and model[row.name] is None:
-            raise ConfigError(f"gives no --{row.flag}; Megatron-LM needs it, such as --{row.flag} 32")
+            raise ConfigError(f"--{row.flag} is missing, and Megatron-LM needs it: add it, as in --{row.flag} 32")
     _read_attention(flags, model)
     if flags.has(STREAMS):
         model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)

@@ -85,7 +85,7 @@ def check_plan(plan: Plan) -> None:
     """Raise ConfigError if dispatch "ready" does not support a part of the plan."""
     schedule = plan.schedule
     for found, what, legal in (
-        (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which posts nothing in order"),
+        (plan.transport != "async", f"transport={plan.transport!r}", "transport='async', which has no queues"),
         (plan.gathers is not None, "UNSHARDs, which have fixed positions in a list", "weights that are not sharded"),
         (len(schedule.evicted) > 0, "activations evicted to other devices", "a schedule without evictions"),
         (plan.copies is not None, "OFFLOADs, which have fixed positions in a list", "a schedule without them"),
@@ -93,7 +93,7 @@ def check_plan(plan: Plan) -> None:
         (schedule.iterations > 1, "iterations that follow each other without a drain", "a synchronous schedule"),
     ):
         if found:
-            raise ConfigError(f"dispatch='ready' excludes {what}; use {legal}, or dispatch='list'")
+            raise ConfigError(f"dispatch='ready' does not work with {what}; use {legal}, or dispatch='list'")
 
 
 def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net: np.ndarray, given: Any) -> np.ndarray:
@@ -106,7 +106,7 @@ def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net
     if limit is None:
         raise ConfigError(
             f"memory_limit={shown(given)} must be activations of one device share: one number, or {schedule.devices}, "
-            f"one a device"
+            f"one per device"
         )
     short = np.flatnonzero(~(limit >= own * (1.0 - _ROUNDING)))
     if len(short):

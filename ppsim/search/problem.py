@@ -45,7 +45,7 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
     if isinstance(placement, str) or not isinstance(placement, Sequence):
         raise BuildError(
             f"placement={shown(placement)} is not known; use one of: {', '.join(PLACEMENTS)}, or a list of devices, "
-            f"one a stage"
+            f"one per stage"
         )
     is_device = [isinstance(d, int | np.integer) and not isinstance(d, bool) and 0 <= d < p for d in placement]
     if not all(is_device) or len(placement) != p * v or len(set(placement)) < p:
@@ -63,7 +63,7 @@ def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | Non
         what = "activations" if name == "memory_limit" else "bytes"
         raise BuildError(
             f"{name}={limit!r:.80} is not a limit for {p} devices; use a number of {what} above 0, such as "
-            f"{legal or p:g}, or a list of {p} such numbers, one a device"
+            f"{legal or p:g}, or a list of {p} such numbers, one per device"
         )
     return column
 
@@ -107,8 +107,8 @@ class Problem:
         if len(short):
             d = int(short[0])
             raise BuildError(
-                f"{name}={self.limits[d]:g} on device {d}: one microbatch holds {needed[d]:g} {what} there from its "
-                f"F to its W, so nothing fits; use at least {needed.max():g}"
+                f"{name}={self.limits[d]:g} on device {d}: one microbatch alone needs {needed[d]:g} {what} there; "
+                f"use at least {needed.max():g}"
             )
 
     @property

@@ -50,7 +50,7 @@ def calibrate(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
         if layers and len(layers) != trace.program.num_stages:
             raise CostError(
                 f"layers={shown(list(layers))} are of {len(layers)} stages, but {trace.path} has "
-                f"{trace.program.num_stages}; give one number a stage, of traces with the same stages"
+                f"{trace.program.num_stages}; give one number per stage, of traces with the same stages"
             )
     profile = _fitted(used, layers)
     dropped = sum(len(trace.usable_steps) - len(kept.usable_steps) for trace, kept in zip(traces, used, strict=True))
