@@ -115,7 +115,7 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     busy, held = busy_and_held(found)
     if within:
         assert held <= limit
-        assert busy <= min(within) * 1.005  # an empty stage saves what the border of a stage takes
+        assert busy <= min(within) * 1.005  # an empty stage saves what the boundary of a stage takes
 
 
 def every_text(blocks, stages):

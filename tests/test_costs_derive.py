@@ -32,8 +32,8 @@ def test_seconds_are_flops_over_the_achieved_rate():
 
 def test_tensor_parallel_divides_the_work_and_adds_two_all_reduces_a_block():
     alone, split = derived().for_stages(8), derived(Layout(tensor=2, overlap_tensor=False)).for_stages(8)
-    border = 2 * 16 * 4
-    exchange = 2 * 2 * (1.0 + border / 2 / 100)  # two passes of a ring each
+    boundary = 2 * 16 * 4
+    exchange = 2 * 2 * (1.0 + boundary / 2 / 100)  # two passes of a ring each
     assert split.forward[1] == pytest.approx(alone.forward[1] / 2 + exchange)
     assert split.input_grad[1] == pytest.approx(alone.input_grad[1] / 2 + exchange)
     assert split.weight_grad[1] == pytest.approx(alone.weight_grad[1] / 2)

@@ -5,7 +5,7 @@ import pytest
 from published_models import CONFIGS, MEGATRON_FLOPS, flops_as_megatron_counts
 
 from ppsim import Cluster, ConfigError, CostError, DerivedCosts, Layout, Model, build, simulate
-from ppsim.costs import border_width, find_device, find_link
+from ppsim.costs import boundary_width, find_device, find_link
 
 SIZES = {"hidden": 4096, "heads": 32, "vocabulary": 1000, "sequence": 4096, "norm": "rmsnorm", "key_value_heads": 8}
 STATE = {"state_heads": 128, "state_head_size": 64, "state_size": 128, "state_groups": 8}
@@ -133,18 +133,18 @@ def test_hybrids_are_read_from_their_configs():
     assert maverick.pattern == "[*-][*E]" * 24
 
 
-def bytes_at_borders(partition, stages, **changes):
+def bytes_at_boundaries(partition, stages, **changes):
     model = Model(num_layers=24, hidden=1024, heads=8, vocabulary=32000, sequence=2048, **changes)
     costs = DerivedCosts(model, CLUSTER, Layout(partition=partition))
     return costs.table(build("1f1b", devices=stages, microbatches=8)).transfer_bytes / (2 * 2048 * 1024)
 
 
-def test_residual_streams_cross_every_border_until_the_final_norm():
+def test_residual_streams_cross_every_boundary_until_the_final_norm():
     """An embedding and a head on stages of their own; with modules the streams end with the last block."""
-    forward, backward = bytes_at_borders("E|t*12|t*12|L", 4, residual_streams=4)
+    forward, backward = bytes_at_boundaries("E|t*12|t*12|L", 4, residual_streams=4)
     assert forward.tolist() == [4, 4, 4, 1]
     assert backward.tolist() == [1, 4, 4, 4]
-    assert bytes_at_borders("Et*12|t*12|mL", 3, residual_streams=4, prediction_layers=1)[0].tolist() == [4, 1, 1]
+    assert bytes_at_boundaries("Et*12|t*12|mL", 3, residual_streams=4, prediction_layers=1)[0].tolist() == [4, 1, 1]
 
 
 def test_streams_are_mixed_around_each_sublayer():
@@ -181,18 +181,18 @@ def test_residuals_of_earlier_blocks_are_mixed_before_each_sublayer():
 def test_residuals_by_block_grow_from_stage_to_stage():
     """Kimi K3: 1 + ceil(layer / block) activations; Primus, kimi_k3_block.py, gives [0, 1, 1, 1, 1, 2, 2, 2] for 4."""
     model = Model(num_layers=8, hidden=64, heads=8, vocabulary=128, sequence=64, residual_block=4)
-    assert [border_width(model, layer) - 1 for layer in range(8)] == [0, 1, 1, 1, 1, 2, 2, 2]
-    assert bytes_at_borders("Et*6|t*6|t*6|t*6L", 4, residual_block=6)[0].tolist() == [2, 3, 4, 1]
-    assert bytes_at_borders("Et*5|t*8|t*11L", 3, residual_block=12)[0].tolist() == [2, 3, 1]
+    assert [boundary_width(model, layer) - 1 for layer in range(8)] == [0, 1, 1, 1, 1, 2, 2, 2]
+    assert bytes_at_boundaries("Et*6|t*6|t*6|t*6L", 4, residual_block=6)[0].tolist() == [2, 3, 4, 1]
+    assert bytes_at_boundaries("Et*5|t*8|t*11L", 3, residual_block=12)[0].tolist() == [2, 3, 1]
 
 
 def test_outputs_of_prediction_modules_travel_beside_the_last_block():
-    assert bytes_at_borders("Et*24|m|m|L", 4, prediction_layers=2)[0].tolist() == [1, 2, 3, 1]
+    assert bytes_at_boundaries("Et*24|m|m|L", 4, prediction_layers=2)[0].tolist() == [1, 2, 3, 1]
 
 
 def test_an_output_travels_to_the_stage_of_its_own_head():
     """Stages of Megatron-LM, pull request 5318: of 4 outputs the first heads take 2, and 2 go on."""
-    forward, backward = bytes_at_borders("E|t*24m|m|m|LL|LL", 6, prediction_layers=3)
+    forward, backward = bytes_at_boundaries("E|t*24m|m|m|LL|LL", 6, prediction_layers=3)
     assert forward.tolist() == [1, 2, 3, 4, 2, 1]
     assert backward.tolist() == [1, 1, 2, 3, 4, 2]
 

@@ -43,9 +43,9 @@ def test_without_sequence_parallelism_only_the_all_reduces_of_a_backward_overlap
 
 def test_a_tensor_group_larger_than_a_node_uses_all_cards_of_the_node():
     narrow, wide = (derived(replace(MODEL, heads=8), tensor=size).exchange(MODEL.layers[1]).forward for size in (4, 8))
-    border = 2 * 16 * 8
-    assert narrow == pytest.approx(2 * 2 * 3 * border / 4 / 100)
-    assert wide == pytest.approx(2 * 2 * 7 * border / 8 / (4 * 10) + 2 * 2 * 2e-4)  # waits of two nodes
+    boundary = 2 * 16 * 8
+    assert narrow == pytest.approx(2 * 2 * 3 * boundary / 4 / 100)
+    assert wide == pytest.approx(2 * 2 * 7 * boundary / 8 / (4 * 10) + 2 * 2 * 2e-4)  # waits of two nodes
 
 
 def test_weights_sharded_by_block_are_gathered_beside_the_block_and_held_for_two():
@@ -97,13 +97,13 @@ def test_a_token_crosses_to_a_node_once_where_the_exchange_is_hierarchical():
         derived(EXPERTS, data=8, expert=8, **more).exchange(EXPERTS.layers[1])
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_nodes": 1})
     )
-    border, speed = 2 * 16 * 8, EXCHANGE_BANDWIDTHS[1] * 10
+    boundary, speed = 2 * 16 * 8, EXCHANGE_BANDWIDTHS[1] * 10
     others = 1 - (1 / 2) ** 2  # of the tokens, those with an expert on a node
     wait = 2 * 2e-4  # of two nodes, before a dispatch; and before numbers of tokens are gathered, in F
-    assert plain.input_grad == pytest.approx(2 * 2 * border * (4 / 8) / 10 + wait)
+    assert plain.input_grad == pytest.approx(2 * 2 * boundary * (4 / 8) / 10 + wait)
     assert plain.forward - plain.input_grad == pytest.approx(wait)
-    assert once.forward == once.input_grad == pytest.approx(2 * 2 * others * border * (1 / 2) / speed + wait)
-    assert limited.forward == pytest.approx(2 * border * (1 / 2) / speed + wait)
+    assert once.forward == once.input_grad == pytest.approx(2 * 2 * others * boundary * (1 / 2) / speed + wait)
+    assert limited.forward == pytest.approx(2 * boundary * (1 / 2) / speed + wait)
 
 
 def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():
@@ -111,10 +111,10 @@ def test_a_token_goes_to_a_gpu_once_where_the_exchange_is_hierarchical():
         derived(EXPERTS, data=4, expert=4, **more).exchange(EXPERTS.layers[1]).forward / 2
         for more in ({}, {"expert_exchange": "hierarchical"}, {"expert_exchange": "hierarchical", "expert_groups": 4})
     )
-    border = 2 * 16 * 8
-    assert plain == pytest.approx(2 * border * (3 / 4) / 100)
-    assert once == pytest.approx(4 * (1 - (3 / 4) ** 2) * border / (EXCHANGE_BANDWIDTHS[0] * 100))
-    assert limited == pytest.approx(border / (EXCHANGE_BANDWIDTHS[0] * 100))
+    boundary = 2 * 16 * 8
+    assert plain == pytest.approx(2 * boundary * (3 / 4) / 100)
+    assert once == pytest.approx(4 * (1 - (3 / 4) ** 2) * boundary / (EXCHANGE_BANDWIDTHS[0] * 100))
+    assert limited == pytest.approx(boundary / (EXCHANGE_BANDWIDTHS[0] * 100))
 
 
 def test_a_router_that_takes_experts_from_some_groups_visits_fewer_nodes():
@@ -132,7 +132,7 @@ def test_a_router_that_takes_experts_from_some_groups_visits_fewer_nodes():
         derived(EXPERTS, data=4, expert=4, groups_per_token=2)
 
 
-def test_megatron_lm_scatters_a_border_over_the_tensor_group():
+def test_megatron_lm_scatters_a_boundary_over_the_tensor_group():
     whole, scattered = (derived(tensor=4, framework=name).transfer_bytes for name in ("deepspeed", "megatron-lm 2.6"))
     assert whole == 4 * scattered == 2 * 16 * 8
 
@@ -180,10 +180,10 @@ def test_whole_experts_span_the_gpus_of_tensor_groups():
     assert whole.layout.gpu_parameters(layer)[1] == layer.expert_parameters / 2
     assert split.layout.data_groups == (2, 1)
     assert whole.layout.data_groups == (2, 2)  # two groups of two whole halves
-    border = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
+    boundary = 2 * 2 * (2 - 1) * (2 * 16 * 8 / 2) / 100  # two rings of an all-reduce of two GPUs
     exchanged = 2 * 2 * (1 / 2) * (2 * 16 * 8) / 100
-    assert split.exchange(layer).forward == pytest.approx(border + 2 * exchanged / 2)
-    assert whole.exchange(layer).forward == pytest.approx(border / 2 + 2 * exchanged / 2)
+    assert split.exchange(layer).forward == pytest.approx(boundary + 2 * exchanged / 2)
+    assert whole.exchange(layer).forward == pytest.approx(boundary / 2 + 2 * exchanged / 2)
     wide = derived(EXPERTS, tensor=2, data=2, expert=4, expert_tensor=1)
     assert wide.layout.gpu_parameters(layer)[1] == layer.expert_parameters / 4
     with pytest.raises(ConfigError, match="expert=8 does not divide the 4 GPUs that hold experts"):

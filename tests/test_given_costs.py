@@ -182,7 +182,7 @@ LEGAL_TIME = "must be a finite number of seconds from 0 to 1e+100, or a list of 
         ({"overlap": [[[1]]]}, f"overlap=[[[1]]] {LEGAL_TIME}"),
         (
             {"latency": [[1, 2]]},
-            "latency=[[1, 2]] must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one a "
+            "latency=[[1, 2]] must be a finite number of seconds from 0 to 1e+100, or a list of such numbers, one per "
             "sending device",
         ),
         ({"latency": None}, "latency=None must be a finite number of seconds"),

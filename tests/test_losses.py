@@ -107,7 +107,7 @@ def test_the_commands_answer_as_text_and_json():
         (("--slow", "x"), "write DEVICE=FACTOR"),
         (("--slow", "9=1.1", "--schedule", "1f1b"), "device 9 does not exist; the devices are 0 to 3"),
         (("--slow", "1=-1"), "slow_devices"),
-        (("--fail", "1"), "copies=1: peers in other data-parallel copies"),
+        (("--fail", "1"), "copies=1: peers in other copies take over"),
         (("--fail", "9", "--copies", "2", "--schedule", "1f1b"), "device 9 does not exist; the devices are 0 to 3"),
         (("--fail", "1", "--copies", "2", "--set", "costs.unshard=1"), "weights are sharded"),
         (("--fail", "1", "--slow", "1=2"), "cannot be combined"),

@@ -87,7 +87,7 @@ def test_a_figures_rows_are_the_picture():
     left, right, top = round(area.x0), round(area.x1), len(pixels) - round(area.y1)
     height = round(area.height)
     columns = PixelColumns(0.0, boxes.timeline.makespan, right - left)
-    rule = 150 / 144  # pixels of the picture per pixel of the rules
+    rule = 150 / 144  # pixels of the picture per reference pixel
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
     expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second, rule).astype(int)
@@ -161,7 +161,7 @@ def test_a_column_has_the_mean_of_one_to_three_by_the_narrowest_median_box_of_a_
 @pytest.mark.parametrize(("width", "pixels"), [(0.3, 3.0), (1.0, 3.0), (1.25, 1.875), (1.5, 0.75)])
 def test_narrow_boxes_have_the_mean_of_as_many_pixels_of_the_rules_at_any_density(width, pixels):
     boxes = boxes_of("zb-h1", 64, 256)
-    for dense in (2.0, 4.0):  # columns per pixel of the rules
+    for dense in (2.0, 4.0):  # columns per reference pixel
         assert footprint(boxes, width * dense, dense) == pytest.approx(pixels * dense)
 
 

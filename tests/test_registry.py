@@ -236,6 +236,8 @@ def test_an_unknown_option_is_answered_with_the_known():
         ppsim.build("interleaved-1f1b", devices=2, microbatches=2, grouping="rows")
     with pytest.raises(BuildError, match="backward_order='up' is not known; use one of: fifo, lifo"):
         ppsim.build("gpipe", devices=2, microbatches=2, backward_order="up")
+    with pytest.raises(BuildError, match="slices=None is not a whole number; use a whole number of at least 1"):
+        ppsim.build("seq1f1b", devices=2, microbatches=2, slices=None)
     with pytest.raises(BuildError, match="search='no' must be true or false"):
         ppsim.build("v-half", devices=2, microbatches=2, search="no")
 

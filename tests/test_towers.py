@@ -179,11 +179,11 @@ def test_a_copy_of_the_encoder_that_serves_two_of_the_backbone_encodes_and_sends
     config = as_config(changed())
     run = config.simulate()
     assert config.costs.of_encoder.layout.microbatch_size == 2
-    assert config.costs.border_bytes == 2 * 256 / 4 * 1024 * 2
+    assert config.costs.boundary_bytes == 2 * 256 / 4 * 1024 * 2
     assert run.table.workload.gpus == 2 * 4 + 2 * 2
     alone = config.costs.of_encoder.table(ppsim.build("1f1b", devices=2, microbatches=4))
     assert np.array_equal(run.table.seconds[:, :2], alone.seconds)
-    assert run.table.transfer_bytes[0, 1] == run.table.transfer_bytes[1, 2] == config.costs.border_bytes
+    assert run.table.transfer_bytes[0, 1] == run.table.transfer_bytes[1, 2] == config.costs.boundary_bytes
     assert as_config(changed(batch=2)).costs.of_encoder.layout.microbatch_size == 4
 
 

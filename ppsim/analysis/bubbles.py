@@ -154,7 +154,7 @@ def tokens_per_second(run: TimelineColumns) -> float | None:
 def model_flop_utilisation(run: TimelineColumns) -> float | None:
     """Return the model FLOPs of one step / (its seconds x the dense peak of all GPUs); None without a model.
 
-    Attention counts in full and recomputation does not count: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311,
+    The whole s x s matrix of attention counts, recomputation does not: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311,
     appendix B.
     """
     workload = run.table.workload

@@ -124,7 +124,7 @@ class Filling(SizedColumns, EqualColumns):
 
     @property
     def used_fraction(self) -> float:
-        """Part of the idle time that pieces use."""
+        """Fraction of the idle time that pieces use."""
         idle = float(self.idle.sum())
         return float(self.used.sum()) / idle if idle > 0 else 0.0
 
@@ -261,7 +261,7 @@ class _Placement:
         return peaks
 
     def _room(self) -> IdleSpans:
-        """Return the bubbles with the time of the shortest piece and the least memory of an item."""
+        """Return the idle spans that are long enough for the shortest piece and have memory for the smallest item."""
         shortest, least = min(one.duration for one in self.items), min(one.memory for one in self.items)
         spans, _ = self._spans(self.idle, least)
         long = spans.seconds >= shortest * (1 - _EXACT)

@@ -94,11 +94,11 @@ def _answer(found: AdviceList) -> list[str]:
     peak = peak_text(best.memory, found.config, found.headroom, found.fits is not False)
     if found.fits is False:
         now = peak_text(peak_of(run), found.config, found.headroom, True)
-        said = [f"does not fit: {now}", f"{best.words} fits: {step}, {peak}"]
+        lines = [f"does not fit: {now}", f"{best.words} fits: {step}, {peak}"]
     else:
         memory = f"memory as before, {peak}" if best.memory == peak_of(run) else f"memory {now} -> {peak}"
-        said = [f"{best.words}: {step}", f"  {memory}"]
-    return [*said, *change_lines(best, found.config)]
+        lines = [f"{best.words}: {step}", f"  {memory}"]
+    return [*lines, *change_lines(best, found.config)]
 
 
 def _counts(found: AdviceList) -> list[str]:

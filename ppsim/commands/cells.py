@@ -21,7 +21,7 @@ from ppsim.studies.points import Candidate, memory_limit
 from ppsim.studies.towers import EncoderKey, encoder_size
 
 LEGEND = ", ".join(f"{letter} {name}" for name, letter in LETTERS.items())
-OTHER = "*"  # beside the letters of a change that the config's framework does not run
+OTHER = "*"  # after the letters of a change that the config's framework does not run
 DIGITS = 3
 
 

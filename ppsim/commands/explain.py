@@ -223,7 +223,7 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> list[R
 
 
 def _facts(explanation: Explanation, steps: list[str]) -> list[Row]:
-    """Return the measured and the simulated step, idle time by cause, and what the recording tells of the run."""
+    """Return the measured and the simulated step, idle time by cause, and the facts that the recording gives."""
     measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     rows = [("step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps]))]
     if run:

@@ -69,7 +69,7 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _with_file(error: Exception, config: Path | None) -> str:
-    """Return the message with its config, which sizes and costs do not know."""
+    """Return the error's message; errors of sizes and costs, which do not name the config, get its path."""
     named = config is None or not isinstance(error, BuildError | CostError) or str(error).startswith(str(config))
     return str(error) if named else f"{config}: {error}"
 

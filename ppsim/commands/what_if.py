@@ -152,7 +152,7 @@ def _change(row: dict[str, Any], short: bool = False) -> str:
 
 
 def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
-    """Return what a change means for the memory; empty if it fits before and after, or if no device is known."""
+    """Return whether the changed config fits; empty if it fits before and after, or if no device is known."""
     first, second = map(capacity_of, cases)
     if memory["unit"] != "bytes" or memory["before"] is None or first is None or second is None:
         return ""

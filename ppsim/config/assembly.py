@@ -193,7 +193,7 @@ def _towers(
     )
     if "another" in section:
         costs = _towers(section["another"], (*path, "another"), checked, costs, cluster, layout, faults)
-    given, border = section.get("costs", {}), {}
+    given, boundary = section.get("costs", {}), {}
     if "model" not in section:
         like = {"per": "stage"} | {key: checked["costs"][key] for key in LINK[:2] if key in checked.get("costs", {})}
         own = faults.attempt((*path, "costs"), lambda: Costs(**like | given))
@@ -208,10 +208,10 @@ def _towers(
         own = faults.attempt((*path, "model"), lambda: _encoder_costs(section, int(size), nodes, layout.framework))
         if own and "calibration" in checked:
             own = _calibrated(own, checked["calibration"], faults)
-        if isinstance(costs, TowerCosts):  # the border before the backbone takes the features of both encoders
-            costs, bytes_sent = replace(costs, border_bytes=(costs.border_bytes or 0) + bytes_sent), 0.0
-        border = {"border_bytes": bytes_sent, "border": (cluster.network.latency, 1 / cluster.network.bandwidth)}
-    return TowerCosts(encoder, own, costs, **border) if encoder and own and costs else None
+        if isinstance(costs, TowerCosts):  # the boundary before the backbone takes the features of both encoders
+            costs, bytes_sent = replace(costs, boundary_bytes=(costs.boundary_bytes or 0) + bytes_sent), 0.0
+        boundary = {"boundary_bytes": bytes_sent, "boundary": (cluster.network.latency, 1 / cluster.network.bandwidth)}
+    return TowerCosts(encoder, own, costs, **boundary) if encoder and own and costs else None
 
 
 def _encoder_costs(section: dict[str, Any], images: int, cluster: Cluster, framework: str | None) -> DerivedCosts:

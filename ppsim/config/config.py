@@ -134,11 +134,13 @@ class Config:
     def packed_lengths(self) -> PackedLengths:
         """The section `lengths`; ConfigError if it is missing."""
         if self.lengths is None:
-            raise ConfigError(f"{self.path}: the section lengths is missing; write one such as {{sequences: 512, median: 1500}}")
+            raise ConfigError(
+                f"{self.path}: the section lengths is missing; write one such as {{sequences: 512, median: 1500}}"
+            )
         return self.lengths
 
     def workload(self, run: Timeline, lengths: np.ndarray) -> Workload | None:
-        """Return the work of a run's microbatches if a step has sequences of these lengths; attention in full."""
+        """Return the workload of a run whose sequences have these lengths; attention counts all pairs of tokens."""
         whole, model = run.table.workload, self.model
         if whole is None or model is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppsim.base.units import counted, format_quantity, percent_text
 from ppsim.costs.host_time import EXPERT_START, block_starts, start_seconds
 from ppsim.costs.setup import Setup
-from ppsim.costs.shape import border_width
+from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import LinkSheet
 from ppsim.frameworks.facts import Stall
 
@@ -47,11 +47,11 @@ def collectives(setup: Setup) -> str | None:
     )
 
 
-def border(setup: Setup) -> str:
+def boundary(setup: Setup) -> str:
     """Return the sentence about the tokens of a microbatch and the bytes of a transfer between stages."""
     model, more = setup.model, ""
     if model.residual_block or model.residual_streams > 1:
-        last = border_width(model, model.num_layers - 1)
+        last = boundary_width(model, model.num_layers - 1)
         more = f", up to {last} times before the last block: all residuals"
     return (
         f"one microbatch is {setup.layout.microbatch_size} x {setup.model.sequence} tokens; a transfer between stages "

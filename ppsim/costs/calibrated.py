@@ -123,12 +123,12 @@ class MeasuredRun:
 
     @property
     def fits(self) -> bool:
-        """False if the fit left the run mostly out of account."""
+        """False if the fit gave the run little weight, as an outlier."""
         return self.weight >= DOES_NOT_FIT
 
 
 class Support(NamedTuple):
-    """Number of runs that fits to the others predict better, and the part of the fit to all that is used."""
+    """Evidence for a fit: runs that a fit to the others predicts better, and the fraction of the fit that is used."""
 
     runs: int
     better: int  # runs that a fit to the others predicts better, or does not change
@@ -136,7 +136,7 @@ class Support(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """Number of runs that must be predicted better; chance makes so many better in at most one of eight cases."""
+        """Number of runs that must be predicted better; chance reaches it in at most one of eight cases."""
         return max(self.runs - max(self.runs // 3 - 1, 0), FEWEST)
 
     def words(self, what: str) -> str:
@@ -218,7 +218,7 @@ class Calibration:
         return rows
 
     def errors(self, most: int | None = None) -> list[tuple[str, ...]]:
-        """Return a table of the runs as text, those with the largest errors first, at most so many."""
+        """Return a table of at most `most` runs as text, those with the largest errors first."""
         rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
         for run in sorted(self.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))[:most]:
             says = "does not fit the others" if not run.fits else f"fixes {run.tells} most" if run.tells else ""
@@ -228,13 +228,13 @@ class Calibration:
 
     @property
     def support_words(self) -> str:
-        """Text for outputs: how many runs fits to the others predict better, and the part of the fit used."""
+        """Text for outputs: the evidence for the fits of time and memory, and the fraction of them that is used."""
         each = ", ".join(support.words(what) for what, support in self.support.items())
         return f"fits to the other runs predict better: {each}"
 
     @property
     def next_words(self) -> str:
-        """Text for outputs: the run to do next, and between which seconds its step is; empty if there is none."""
+        """Text for outputs: the run to do next, and the 90 % interval of its step; empty if there is none."""
         if not (self.next_run and self.next_interval):
             return ""
         low, high = (seconds_text(one, 3) for one in self.next_interval)
@@ -247,8 +247,8 @@ class Calibration:
         fold = f"<details><summary>unchanged constants: {len(rest)}</summary>{html_table(heads, rest)}</details>"
         names, *runs = self.errors()
         table = html_table(heads, changed) if changed else ""
-        said = "<br>".join(map(escaped, (self.support_words, self.next_words)))
-        return "".join([table, fold, html_table(names, runs), said])
+        notes = "<br>".join(map(escaped, (self.support_words, self.next_words)))
+        return "".join([table, fold, html_table(names, runs), notes])
 
     def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""

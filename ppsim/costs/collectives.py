@@ -130,12 +130,12 @@ def spared_by_fp8(setup: Setup, layers: Iterable[Layer]) -> tuple[float, float]:
 # Tensor, context and expert parallelism.
 
 
-def _border_all_reduce(setup: Setup, fp8: bool = False) -> float:
-    """Return the seconds of all-reducing a layer's border over the tensor-parallel group.
+def _boundary_all_reduce(setup: Setup, fp8: bool = False) -> float:
+    """Return the seconds of all-reducing a layer's hidden states over the tensor-parallel group.
 
     With sequence parallelism a reduce-scatter and an all-gather take its place; `fp8`: the gather moves fp8.
     """
-    group, moved = group_of(setup.cluster, setup.layout.tensor), setup.border_bytes
+    group, moved = group_of(setup.cluster, setup.layout.tensor), setup.boundary_bytes
     if not setup.layout.sequence_parallel:
         return all_reduce(group, moved, algorithm=setup.cluster.all_reduce) + group.wait
     return ring_pass(group, moved) + ring_pass(group, moved * (FP8_BYTES / VALUE_BYTES if fp8 else 1)) + 2 * group.wait
@@ -148,7 +148,7 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     sums = layer.sums
     if layer.expert_parameters and setup.layout.split_experts == 1 and not setup.model.shared_experts:
         sums -= 1  # each GPU has whole experts, whose outputs need no sum
-    seconds = sums * _border_all_reduce(setup, setup.layout.fp8 != "none")
+    seconds = sums * _boundary_all_reduce(setup, setup.layout.fp8 != "none")
     if not setup.layout.chosen("overlap_tensor"):
         return seconds, seconds
     work, first = setup.work(layer), seconds / setup.layout.tensor  # nothing overlaps the first of its t parts
@@ -162,7 +162,7 @@ def tensor_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 def tensor_parallel_outside(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the seconds of the tensor-parallel all-reduces of the embedding and of each loss, and of whole logits."""
-    layout, all_reducing = setup.layout, _border_all_reduce(setup)
+    layout, all_reducing = setup.layout, _boundary_all_reduce(setup)
     forward = all_reducing if layer.name == "embedding" else 0.0
     if layer.logits and layout.run_by.facts.extra.logits:
         logits = VALUE_BYTES * layer.logits * layout.microbatch_size / layout.context
@@ -206,7 +206,7 @@ def expert_parallel(setup: Setup, layer: Layer) -> tuple[float, float]:
     if not layer.expert_parameters or layout.expert == 1:
         return 0.0, 0.0
     dispatched = FP8_BYTES / VALUE_BYTES if layout.fp8_dispatch else 1.0
-    tokens = setup.own_border_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
+    tokens = setup.own_boundary_bytes * (setup.model.expert_hidden or setup.model.hidden) / setup.model.hidden
     tokens *= layout.split_experts if layout.run_by.facts.moves.copies else 1  # all, on each of these GPUs
     wait = group_of(cluster, layout.expert, layout.split_experts).wait
     seconds = _all_to_all(setup, dispatched * tokens) + _all_to_all(setup, tokens) + wait

@@ -63,7 +63,7 @@ class EncoderTower:
 
     @property
     def is_colocated(self) -> bool:
-        """If the encoder runs on the backbone's devices."""
+        """True if the encoder runs on the backbone's devices."""
         return self.placement != "separate"
 
 
@@ -84,11 +84,11 @@ class TowerCosts:
     encoder: EncoderTower = declared("the tower of leading stages")
     of_encoder: CostModel = declared("costs of its stages for one pass, which serves `encoder.batch` microbatches")
     of_backbone: CostModel = declared("costs of the other stages")
-    border_bytes: float | None = declared(
+    boundary_bytes: float | None = declared(
         "bytes of the features of a microbatch, and of their gradient. Default: the encoder's transfer, by microbatch.",
         default=None,
     )
-    border: tuple[float, float] | None = declared(
+    boundary: tuple[float, float] | None = declared(
         "(latency, seconds per byte) of the link between the towers. Default: the slowest link of either.", default=None
     )
 
@@ -97,7 +97,7 @@ class TowerCosts:
             raise CostError(f"encoder: {shown(self.encoder)} must be a ppsim.costs.EncoderTower, before both costs")
 
     def table(self, schedule: ScheduleColumns) -> CostTable:
-        """Return the costs of a schedule; CostError if it has no stages beside the encoder's, or costs do not fit."""
+        """Return the costs of a schedule; CostError if it has the encoder's stages only, or if the costs do not fit."""
         stages = self.encoder.stages
         if schedule.num_stages <= stages:
             raise CostError(
@@ -108,15 +108,15 @@ class TowerCosts:
         own, other = _tower(schedule, leading, 0), _tower(schedule, ~leading, stages)
         first, second = self._of_passes(self.of_encoder.table(own), own), self.of_backbone.table(other)
         columns = {name: _joined(name, first, second) for name in BY_STAGE.keys() - {"transfer_bytes"}}
-        border = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
+        boundary = np.concatenate([first.transfer_bytes, second.transfer_bytes], axis=1)
         sent = float(first.transfer_bytes[0, -1]) / self.encoder.batch
-        features = sent if self.border_bytes is None else self.border_bytes
-        border[0, stages - 1], border[1, stages] = features * self.encoder.batch, features
+        features = sent if self.boundary_bytes is None else self.boundary_bytes
+        boundary[0, stages - 1], boundary[1, stages] = features * self.encoder.batch, features
         overlap = second.overlap
         if overlap is not None:
             overlap = np.pad(overlap, ((stages, 0), (stages, 0)))
         scale = [_scale_of(table, tower) for table, tower in ((first, own), (second, other))]
-        changed: dict[str, Any] = columns | {"transfer_bytes": border} | self._links(first, second, schedule.devices)
+        changed: dict[str, Any] = columns | {"transfer_bytes": boundary} | self._links(first, second, schedule.devices)
         return replace(
             second, overlap=overlap, microbatch_scale=np.concatenate(scale), workload=self._workload(first, second),
             towers=(self.encoder.name,) * stages + (second.towers or (BACKBONE,) * other.num_stages), **changed,
@@ -152,14 +152,14 @@ class TowerCosts:
         return replace(table, **changed)
 
     def _links(self, first: CostTable, second: CostTable, devices: int) -> dict[str, Any]:
-        """Return latency and seconds per byte by pair of devices: of each tower inside it, `border` between them."""
+        """Return latency and seconds per byte by pair of devices: of each tower inside it, `boundary` between them."""
         if self.encoder.is_colocated:
             return {}
         columns = {}
         for number, name in enumerate(("latency", "seconds_per_byte")):
             one, other = getattr(first, name), getattr(second, name)
             slowest = max(float(distinct_values(by_pair).max()) for by_pair in (one, other))
-            columns[name] = np.full((devices, devices), self.border[number] if self.border else slowest)
+            columns[name] = np.full((devices, devices), self.boundary[number] if self.boundary else slowest)
             columns[name][: len(one), : len(one)], columns[name][len(one) :, len(one) :] = one, other
         if isinstance(self.of_encoder, Setup) and isinstance(self.of_backbone, Setup):
             own = first.latency.shape[0]
@@ -178,7 +178,7 @@ class TowerCosts:
         return replace(whole, flops=whole.flops + flops, gpus=whole.gpus + one.gpus * (not self.encoder.is_colocated))
 
     def spread(self, devices: int) -> Spread | None:
-        """Return the spread of the backbone's class, made wider as none of its runs has an encoder; None as there."""
+        """Return the spread of the backbone's class, widened because its runs have no encoder; None if it has none."""
         own = 0 if self.encoder.is_colocated else self.encoder.stages * self.encoder.copies
         of = getattr(self.of_backbone, "spread", None)
         found = None if of is None else of(devices - own)

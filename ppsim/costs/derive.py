@@ -26,7 +26,7 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
-from ppsim.costs.setup import Setup, Stage, border_widths, link_columns, once
+from ppsim.costs.setup import Setup, Stage, boundary_widths, link_columns, once
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
 from ppsim.costs.table import CostTable
@@ -186,7 +186,7 @@ class DerivedCosts(Setup):
             freed = self.activation_bytes(layer, "none") - self.activation_bytes(layer, recompute)
             return freed + self.gradients_of_product(layer) if recompute == "full" and layer.recomputable else freed
 
-        whole = extra.whole * (self.border_bytes - self.own_border_bytes)
+        whole = extra.whole * (self.boundary_bytes - self.own_boundary_bytes)
         return max(loss, whole, *map(recomputed, dict.fromkeys(layers)))
 
     @once
@@ -200,7 +200,7 @@ class DerivedCosts(Setup):
         if layout.reduces_blocks:
             gathered, reduced = self.unsharded(layers)
         state = np.array(layout.state_bytes(parameters, gathered, reduced)) * self.factor("state")
-        held, own = sum(map(self.activation_bytes, layers, levels)), self.own_border_bytes
+        held, own = sum(map(self.activation_bytes, layers, levels)), self.own_boundary_bytes
         return {
             "activation_bytes": held,
             "weight_bytes": state[0] + self.fp8_copies(layers),
@@ -387,7 +387,7 @@ class DerivedCosts(Setup):
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
         table = replace(
             priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
-            exchange_seconds=self._exchange_seconds(stages), **derived, **self._borders(stages, priced, devices),
+            exchange_seconds=self._exchange_seconds(stages), **derived, **self._boundaries(stages, priced, devices),
         )  # fmt: skip
         return self._with_output_parts(schedule, table, parts) if cut else table
 
@@ -407,10 +407,10 @@ class DerivedCosts(Setup):
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
-    def _borders(self, stages: Sequence[Stage], table: CostTable, devices: int) -> dict[str, Any]:
+    def _boundaries(self, stages: Sequence[Stage], table: CostTable, devices: int) -> dict[str, Any]:
         """Return the columns of transfers that are not given: bytes by stage, links and cards by pair of devices."""
         columns = link_columns(self.cluster, self.layout.gpus_per_device, devices)
-        columns["transfer_bytes"] = table.transfer_bytes * border_widths(self.model, stages)
+        columns["transfer_bytes"] = table.transfer_bytes * boundary_widths(self.model, stages)
         given = {{"bandwidth": "seconds_per_byte"}.get(name, name) for name in self.given}
         return {name: value for name, value in columns.items() if name not in given}
 
@@ -445,8 +445,8 @@ class DerivedCosts(Setup):
         if "vocabulary_reduce" in self.given:
             return {}
         members = group_of_pipeline(self.cluster, schedule.devices, self.layout.gpus_per_device)
-        statistics = 3 * all_reduce(members, self.own_border_bytes * 4 / (VALUE_BYTES * self.model.hidden))
-        seconds = all_reduce(members, self.own_border_bytes)
+        statistics = 3 * all_reduce(members, self.own_boundary_bytes * 4 / (VALUE_BYTES * self.model.hidden))
+        seconds = all_reduce(members, self.own_boundary_bytes)
         if not (schedule.kind == Kind.T).any():
             return {"vocabulary_reduce_seconds": seconds + statistics}
         if "vocabulary_statistics" in self.given:

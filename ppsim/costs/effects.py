@@ -82,7 +82,7 @@ EFFECTS = (
     ),
     Effect("hardware.network", lambda setup: f"between nodes: {assumed.link_text(setup.cluster.network)}"),
     Effect("hardware.all_reduce, hardware.node_wait", assumed.collectives),
-    Effect("transfer_bytes", assumed.border),
+    Effect("transfer_bytes", assumed.boundary),
     Effect("model.attention", assumed.attention),
     Effect("layout.tensor", action=collectives.tensor_parallel),
     Effect("layout.context", action=collectives.context_parallel),

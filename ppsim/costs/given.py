@@ -382,7 +382,7 @@ def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:
     unit, each = parameter.get("unit"), parameter.get("lists", "stage")
     dimensions = 1 if "lists" in parameter else parameter.get("depth", 1)
     legal = f"must be a finite number{f' of {unit}' if unit else ''} from 0 to {LARGEST:g}"
-    legal += f", or a list of such numbers, one a {each}" if dimensions else ", one for all transfers"
+    legal += f", or a list of such numbers, one per {each}" if dimensions else ", one for all transfers"
     if np.ma.is_masked(value):
         raise CostError(f"{name}={shown(value)} holds masked numbers; it {legal}")
     try:

@@ -1,4 +1,4 @@
-"""The host: it starts every kernel of an eager framework, and a GPU with little work waits for it.
+"""Host time: the host launches every kernel of an eager framework, and a GPU with little work waits for it.
 
 A layer takes as long as its GPU or its host, whichever is longer. A host that is faster than its GPU runs ahead of it
 and fills a queue, from which the GPU takes later layers; the end of a pass empties it.
@@ -28,7 +28,7 @@ class LayerTimes(NamedTuple):
 
 
 def start_seconds(setup: Setup) -> float:
-    """Return the seconds of one start of a kernel; 0 if nothing waits for the host.
+    """Return the host's seconds per kernel launch; 0 if nothing waits for the host.
 
     Nothing does under CUDA graphs and compilers that fuse, or with an achieved fraction, which contains the waiting.
     Graphs do not start the products of single experts, whose sizes change with the tokens that they get.
@@ -56,7 +56,7 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
 
 
 def block_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the starts of a block in F and in B, without those of single experts."""
+    """Return the kernel launches of a block in F and in B, without those of single experts."""
     layout, host = setup.layout, setup.layout.run_by.facts.host
     is_routed = layer.expert_parameters > 0
     starts = [(host.forward, host.backward)]
@@ -78,7 +78,7 @@ def block_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return how many products and casts of single experts the host starts in F of a layer, and in its B."""
+    """Return the number of products and casts of single experts that the host launches in a layer's F, and in its B."""
     layout, casts = setup.layout, setup.layout.casts
     if layout.groups_experts:
         return 0.0, 0.0

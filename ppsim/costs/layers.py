@@ -63,7 +63,7 @@ class Linear:
         return 2 * self.visits * self.inputs * self.outputs
 
     def recomputed(self, fp8: bool) -> float:
-        """Return the part of the product that "alternate" recomputes; `fp8`: the product runs in fp8.
+        """Return the fraction of the product that "alternate" recomputes; `fp8`: the product runs in fp8.
 
         torchtitan saves the first, third, fifth and last of seven products, but none in fp8 or of routed experts:
         torchtitan@b291ad66, models/llama/parallelize_llama.py, _save_list.
@@ -149,7 +149,7 @@ class Layer:
 
     @property
     def holds_scores(self) -> bool:
-        """If the s x s matrices of its attention are held."""
+        """True if the s x s matrices of its attention are held."""
         return any(held.module == "core" and held.bytes for held in self.held)
 
     @property
@@ -182,7 +182,7 @@ class Layer:
         return whole_bytes / whole + split_bytes / tensor
 
     def _kept(self, recompute: str) -> dict[str, float]:
-        """Return the parts of modules that are held despite recomputation; others are held whole."""
+        """Return by module the fraction that is held despite recomputation; other modules are held whole."""
         modules = recompute.split("+") if self.recomputable else []
         kept = {"core": 0.0} if "selective" in modules else {}
         if "alternate" in modules:  # grouped products are all recomputed

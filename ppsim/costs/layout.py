@@ -84,7 +84,7 @@ def _stages(what: str, example: str, default: str = "like the others") -> Any:
 class Layout:
     """Sizes of the parallel groups, and the policies that go with them.
 
-    One pipeline device stands for one GPU of a group of `tensor x context x data` GPUs that all do the same work.
+    One pipeline device represents a group of `tensor x context x data` GPUs that all do the same work.
     Raises ConfigError with the parameter, its value and what is legal.
     """
 
@@ -244,7 +244,7 @@ class Layout:
 
     @property
     def reduces_blocks(self) -> bool:
-        """If gradients are reduced block by block for each microbatch, so that a GPU holds its part of them."""
+        """True if gradients are reduced block by block for each microbatch, so that a GPU holds its part of them."""
         return self.shards_by("block") or bool(self.distributed_optimizer and self.chosen("sharded_gradients"))
 
     @property
@@ -254,7 +254,7 @@ class Layout:
 
     @property
     def gpus_per_device(self) -> int:
-        """GPUs that one pipeline device stands for."""
+        """Number of GPUs that one pipeline device represents."""
         return self.tensor * self.context * self.data
 
     def faults(self, model: Model) -> list[str]:
@@ -305,18 +305,18 @@ class Layout:
 
     @property
     def groups_experts(self) -> bool:
-        """If the products of a GPU's experts are one kernel, so that the host starts none of them by itself."""
+        """True if one kernel computes the products of all experts of a GPU."""
         grouped = self.chosen("grouped_experts") and not self.run_by.facts.host.each_expert
         return grouped or self.casts.fused_experts
 
     @property
     def exchanges_heads(self) -> bool:
-        """If context parallelism exchanges heads for tokens."""
+        """True if context parallelism exchanges heads for tokens (all-to-all)."""
         return self.context > 1 and self.chosen("context_exchange") == "all-to-all"
 
     @property
     def hides_context(self) -> bool:
-        """If the exchange of context parallelism overlaps the attention."""
+        """True if the exchange of context parallelism overlaps the attention."""
         own = self.overlap_context
         return self.chosen("context_exchange") == "ring" if own is None else own
 
@@ -437,7 +437,7 @@ class Layout:
         return layer.split_parameters / self.tensor + layer.copied_parameters, experts
 
     def fp8_parameters(self, layer: Layer) -> tuple[float, float]:
-        """Return the part of `gpu_parameters` whose products run in fp8."""
+        """Return the `gpu_parameters` whose products run in fp8."""
         dense = experts = 0.0
         for linear in filter(self.casts.apply_to, layer.operators.products):
             if linear.expert:

@@ -30,7 +30,7 @@ def check_slice_costs(value: Any) -> Any:
 
 
 def attention_fraction(layers: Sequence[Layer]) -> float:
-    """Return the part of a microbatch's computation in attention over tokens: its F counts once, its I twice."""
+    """Return the fraction of a microbatch's computation in the attention core: F counts once, I twice."""
     whole = sum(layer.forward + layer.input_grad + layer.weight_grad for layer in layers)
     return 3.0 * sum(layer.attention_core for layer in layers) / whole if whole else 0.0
 

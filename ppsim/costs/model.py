@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.rules import checked_methods
 from ppsim.costs.huggingface import read_shape
 from ppsim.costs.layers import Layer
-from ppsim.costs.shape import Shape, border_width
+from ppsim.costs.shape import Shape, boundary_width
 from ppsim.costs.sublayers import block, embedding, head, joined_heads, prediction
 
 
@@ -50,7 +50,7 @@ class Model(Shape):
     @cached_property
     def layers(self) -> list[Layer]:
         """Embedding, blocks, multi-token-prediction modules, head with final norm and all losses, for one sequence."""
-        kinds = [(letters, border_width(self, index)) for index, letters in enumerate(self.block_letters)]
+        kinds = [(letters, boundary_width(self, index)) for index, letters in enumerate(self.block_letters)]
         made = {kind: block(self, *kind) for kind in dict.fromkeys(kinds)}
         blocks = [made[kind] for kind in kinds]
         modules = [prediction(self, block(self, self.prediction_letters))] * self.prediction_layers
@@ -78,7 +78,7 @@ class Model(Shape):
         return self.parameters - sum(layer.expert_parameters * unused // max(self.experts, 1) for layer in blocks)
 
     def step_flops(self) -> float:
-        """Return model FLOPs of forward and backward of one sequence, attention in full, without recomputation.
+        """Return model FLOPs of forward and backward of one sequence, with full s x s attention, without recomputation.
 
         The convention of model FLOP utilisation: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311, appendix B, and
         Korthikanti et al. 2022, arXiv 2205.05198, equation 7. torchtitan logs it (models/utils.py).

@@ -131,7 +131,7 @@ class OperatorLaw:
         check_fields(self)
 
     def kernel(self, name: str) -> float:
-        """Return the part of the peak that an attention kernel reaches."""
+        """Return the fraction of the peak that an attention kernel reaches."""
         known = {
             "flash": self.attention,
             "flash-1": self.flash_1,
@@ -193,7 +193,7 @@ class GpuShare(NamedTuple):
     regroups: int = 0
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
-    permutes_apart: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
+    permutes_separately: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
     fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
 
 
@@ -247,7 +247,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)
     norms = rates.streaming(operators.norm_bytes * normed / share.whole)
-    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1 if share.permutes_apart else 0.0)
+    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1 if share.permutes_separately else 0.0)
     permuted = rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
     others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole) + permuted
     kernels = operators.passes + (share.router_kernels if operators.regrouped_bytes else 0)

@@ -221,7 +221,7 @@ class LayoutString:
 
     @property
     def separate_heads(self) -> bool:
-        """If the heads of prediction modules are layers of their own."""
+        """True if the heads of prediction modules are layers of their own."""
         return "".join(self.stages).count("L") > 1
 
     def layer_counts(self, layer_names: Sequence[str], num_stages: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Setup: a model on a cluster in a layout, the amounts that every effect is priced by, and the stages' borders."""
+"""Setup: a model on a cluster in a layout, the amounts that every effect is priced by, and the stages' boundaries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppsim.costs.layout import WEIGHT_BYTES, Layout, recompute_levels
 from ppsim.costs.model import Model
 from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, Rates, computation
 from ppsim.costs.pairs import ports_by_node, values_by_node
-from ppsim.costs.shape import border_width
+from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import Cluster
 from ppsim.costs.table import Workload
 
@@ -85,7 +85,7 @@ class Setup:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def factor(self, name: str) -> float:
-        """Return the factor of a constant that is no number of model, cluster or layout; 1 unless it is calibrated."""
+        """Return the calibrated factor of a constant that is not a field of model, cluster or layout; 1 by default."""
         return self.factors.get(name, 1.0)
 
     @cached_property
@@ -127,12 +127,12 @@ class Setup:
             regroups=layout.regroups(self.model),
             router_kernels=layout.router_kernels,
             norm_passes=1.0 if fuses_norms else moves.norm,
-            permutes_apart=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
+            permutes_separately=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
             fused_routed=moves.fused_routed,
         )
 
     def _at_one_rate(self, layer: Layer) -> Computation:
-        """Return the seconds with every FLOP at the achieved part of the peak; operations without FLOPs are free."""
+        """Return the seconds with every FLOP at the achieved fraction of the peak; all else is free."""
         device, in_fp8 = self.cluster.device, self.layout.casts.apply_to
         s, products, core = self.model.sequence, layer.operators.products, layer.attention_core
         faster = (device.peak_fp8 or device.peak) / device.peak - 1  # FLOPs in fp8 count as fewer
@@ -176,22 +176,22 @@ class Setup:
         return amount * self.layout.microbatch_size / (self.layout.tensor * self.layout.context)
 
     @property
-    def border_bytes(self) -> float:
-        """Bytes of one microbatch's activations between two layers, before sequence parallelism splits them."""
+    def boundary_bytes(self) -> float:
+        """Bytes of one microbatch's hidden states between two layers, before sequence parallelism splits them."""
         model, layout = self.model, self.layout
         return VALUE_BYTES * model.sequence * layout.microbatch_size * model.hidden / layout.context
 
     @property
-    def own_border_bytes(self) -> float:
-        """Bytes of `border_bytes` that one GPU holds: all, or its part with sequence parallelism."""
-        return self.border_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
+    def own_boundary_bytes(self) -> float:
+        """Bytes of `boundary_bytes` that one GPU holds: all, or 1/tensor of them with sequence parallelism."""
+        return self.boundary_bytes / (self.layout.tensor if self.layout.sequence_parallel else 1)
 
     @property
     def transfer_bytes(self) -> float:
         """Bytes that one GPU sends to the next stage, and back, for one microbatch."""
         layout = self.layout
         split = layout.sequence_parallel or layout.chosen("scatter_transfers")
-        return self.border_bytes / (layout.tensor if split else 1)
+        return self.boundary_bytes / (layout.tensor if split else 1)
 
     @once
     def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
@@ -273,12 +273,12 @@ class Stage(NamedTuple):
     recompute: str
 
 
-def border_widths(model: Model, stages: Sequence[Stage]) -> np.ndarray:
-    """Return how many activations each stage sends in F and in B, (2, stages): `border_width` of its borders."""
+def boundary_widths(model: Model, stages: Sequence[Stage]) -> np.ndarray:
+    """Return the number of hidden states that each stage sends in F and in B, (2, stages); see `boundary_width`."""
     widths, before = [1], Counter[str]()
     for stage in stages[:-1]:
         before.update(layer.name for layer in stage.layers)
-        widths.append(border_width(model, before["block"], before["prediction"], before["head"]))
+        widths.append(boundary_width(model, before["block"], before["prediction"], before["head"]))
     return np.array([[*widths[1:], 1], widths], np.float64)
 
 

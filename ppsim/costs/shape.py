@@ -153,7 +153,7 @@ class Shape:
 
     @property
     def has_scans(self) -> bool:
-        """If some block has a state that passes from token to token."""
+        """True if some block has a state that passes from token to token."""
         return any(letter in "MGK" for letter in self.pattern)
 
     @property
@@ -223,14 +223,13 @@ _LETTER = f"[{re.escape(LETTERS.replace(' ', ''))}]"
 _BLOCK = re.compile(rf"{_LETTER}|\[{_LETTER}+\]")
 
 
-def border_width(model: Shape, blocks: int, modules: int = 0, heads: int = 0) -> int:
-    """Return how many activations cross a border between stages after so many blocks, prediction modules and heads.
+def boundary_width(model: Shape, blocks: int, modules: int = 0, heads: int = 0) -> int:
+    """Return the number of hidden states that cross the stage boundary after these blocks, modules and heads.
 
-    All residual streams: Xie et al. 2025, arXiv 2512.24880, and Megatron-LM, transformer_block.py; they become
-    one where the final norm is, before prediction modules. Kimi K3 keeps the residual of each `residual_block`
-    blocks: Primus, kimi_k3_block.py, `attn_res_num_blocks_before`. The outputs of modules travel beside the
-    last block's until a head of their own takes one: Megatron-LM, multi_token_prediction.py, and its pull
-    request 5318.
+    All residual streams cross it: Xie et al. 2025, arXiv 2512.24880, and Megatron-LM, transformer_block.py. The final
+    norm, before the prediction modules, joins them. Kimi K3 sends the residual of each `residual_block` blocks:
+    Primus, kimi_k3_block.py, `attn_res_num_blocks_before`. The output of each prediction module crosses in addition to
+    the last block's, until a head of its own uses it: Megatron-LM, multi_token_prediction.py, and pull request 5318.
     """
     if modules or (model.prediction_layers and blocks == model.num_layers):
         return max(1 + modules - heads, 1)

@@ -142,7 +142,7 @@ class Cluster:
     )  # fmt: skip
     cards_per_node: int | None = declared(
         "network cards of a node, shared by neighbouring GPUs; transfers on one card wait", rules.whole_number(),
-        None, example="4", default_text="one a GPU, no waiting",
+        None, example="4", default_text="one per GPU, no waiting",
     )  # fmt: skip
     node_wait: float = declared(
         "seconds that each node adds to a collective, because all wait for the last one",

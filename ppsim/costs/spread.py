@@ -285,7 +285,7 @@ def expected_maximum(levels: Any, values: Any, number: int) -> float:
 
 @cache
 def slowdown(kind: str, number: int) -> float:
-    """Return by how much the slowest of `number` equal "action"s or "collective"s is longer than one, relative."""
+    """Return expected length of the slowest of `number` equal "action"s or "collective"s / length of one, - 1."""
     spread = STRAGGLERS[kind]
     slowest, mean = (expected_maximum(spread["levels"], spread["differences"], count) for count in (number, 1))
     return slowest - mean

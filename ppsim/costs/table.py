@@ -20,7 +20,7 @@ class Workload:
     """Size of a step for the model and the devices; throughput and memory limits follow from it."""
 
     tokens: float  # tokens of one microbatch, summed over all data-parallel copies of the pipeline
-    # model FLOPs of one microbatch's forward and backward, summed over all copies; attention in full, no recomputation
+    # model FLOPs of one microbatch's forward and backward, of all copies; full s x s attention, no recomputation
     flops: float
     gpus: int  # GPUs of the whole job
     peak: float  # FLOP/s of one GPU, dense

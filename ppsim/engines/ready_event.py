@@ -73,10 +73,10 @@ class ReadyModel:
     def end(self, device: int, slot: int) -> None:
         """End a slot: free the device and send the result to those that wait for it."""
         self.free[device] = True
-        self.hand_on(slot)
+        self.send_result(slot)
         self.choose_later()
 
-    def hand_on(self, slot: int) -> None:
+    def send_result(self, slot: int) -> None:
         """Send the result of a slot or collective to those that wait for it."""
         for edge in range(*self.choices.first_edge[slot : slot + 2]):
             target = int(self.choices.target[edge])
@@ -89,6 +89,6 @@ class ReadyModel:
         if self.waits[slot] > 0:
             return
         if slot >= len(self.device):
-            self.hand_on(slot)
+            self.send_result(slot)
         elif self.free[self.device[slot]]:
             self.choose_later()

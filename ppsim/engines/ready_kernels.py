@@ -75,7 +75,7 @@ def run_ready(lists, progress, order):
                 arrive(lists.choices.target[code - slots], now, events, lists, progress)
                 continue
             progress.free[lists.device[code]] = True
-            hand_on(code, now, events, lists)
+            send_result(code, now, events, lists)
         for device in range(devices):
             slot = first_ready(device, lists, progress) if progress.free[device] else -1
             if slot >= 0:
@@ -89,7 +89,7 @@ def run_ready(lists, progress, order):
 
 
 @kernel(allocates=True)
-def hand_on(slot, now, events, lists):
+def send_result(slot, now, events, lists):
     """Send the result of a slot or collective to those that wait for it."""
     for edge in range(lists.choices.first_edge[slot], lists.choices.first_edge[slot + 1]):
         heapq.heappush(events, (now + lists.choices.delay[edge], np.int64(len(lists.device) + edge)))
@@ -102,7 +102,7 @@ def arrive(slot, now, events, lists, progress):
     if progress.waits[slot] > 0:
         return
     if slot >= len(lists.device):
-        hand_on(slot, now, events, lists)
+        send_result(slot, now, events, lists)
     else:
         progress.ready[lists.device[slot], 1 if lists.choices.adds[slot] > 0 else 0] += 1
 

@@ -75,8 +75,10 @@ class RegisteredFamily:
         if unknown:
             known = ", ".join(self.options) or "none"
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
-        repeated = {name: options.get(name, self.options[name].default) for name in REPEATING if name in self.options}
-        repeated = {name: require_count(name, count) for name, count in repeated.items() if count is not None}
+        defaults = {name: self.options[name].default for name in REPEATING if name in self.options}
+        repeated = {name: options.get(name, default) for name, default in defaults.items()}
+        counted = {name: count for name, count in repeated.items() if count is not None or defaults[name] is not None}
+        repeated = {name: require_count(name, count) for name, count in counted.items()}
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v, **repeated)
         schedule = self._as_schedule(self.generate(p, m, v, **options | repeated))
         validate(schedule)
@@ -182,7 +184,9 @@ def split_stages(name: str) -> tuple[str, int | None]:
         return name, None
     family_name, _, stages = name.rpartition(":")
     if not stages.isdecimal() or not int(stages):
-        raise BuildError(f"schedule {shown(name)}: write the stages per device after the colon, as in interleaved-1f1b:4")
+        raise BuildError(
+            f"schedule {shown(name)}: write the stages per device after the colon, as in interleaved-1f1b:4"
+        )
     return family_name, int(stages)
 
 

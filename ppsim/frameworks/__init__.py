@@ -35,7 +35,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 LETTERS = {"Megatron-LM": "M", "PyTorch": "T", "Primus": "P"}
 # Further schedules that a framework runs if the model has routed experts.
 EXPERT_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.EXPERT_SCHEDULES}
-# Schedules that a framework runs beside an encoder that is not in the first stage; the others run none.
+# Schedules that a framework runs if an encoder has devices of its own or phases; other frameworks run none then.
 ENCODER_SCHEDULES: Mapping[str, tuple[str, ...]] = {"Megatron-LM": megatron.ENCODER_SCHEDULES}
 
 # By the names of `layout.framework`.
@@ -55,12 +55,15 @@ SCHEDULES_OF_LAUNCH = {"Megatron-LM": "Megatron-LM", "torchtitan": "PyTorch", "P
 
 
 def spellings(names: Mapping[str, str]) -> dict[str, str]:
-    """Return what each name stands for, by every way to write the name: in lower case, with and without -LM."""
+    """Return the name that each spelling means: lower case, with and without -LM."""
     return {word: name for key, name in names.items() for word in (key.lower(), key.lower().removesuffix("-lm"))}
 
 
 def runner_named(text: str | None) -> str | None:
-    """Return the name in SCHEDULES of a framework, which may be written as its launch files are called; else `text`."""
+    """Return the name in SCHEDULES of a framework that `text` names in another spelling, or by its launch files.
+
+    Other texts are returned as they are.
+    """
     known = spellings({**{name: name for name in SCHEDULES}, **SCHEDULES_OF_LAUNCH})
     return known.get(text.lower(), text) if text else text
 

@@ -41,7 +41,7 @@ class Host(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """Messages between stages that a job polls, unless a config names a version of the framework."""
+    """Polling of messages between stages, which delays them; not applied if a config names a framework's version."""
 
     poll: float = 0.0  # seconds between two looks for a header of a message
     # nodes, group_nodes: nodes of a job, and of a tensor-parallel group, from which on messages are polled

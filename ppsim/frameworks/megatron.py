@@ -7,7 +7,7 @@ from typing import Any
 from ppsim.frameworks.facts import Facts, Host, Messages, Moves
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
-ENCODER_SCHEDULES = ("1f1b",)  # beside an encoder that is not in the first stage
+ENCODER_SCHEDULES = ("1f1b",)  # with an encoder that is not in the first stage
 EXPERT_SCHEDULES = ("combined-1f1b",)  # --overlap-moe-expert-parallel-comm, only with expert parallelism
 LAUNCHED = (*SCHEDULES, *EXPERT_SCHEDULES)
 SHARDINGS = ("none", "optimizer", "gradients", "weights", "hybrid")  # the last three by its FSDP

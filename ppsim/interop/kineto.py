@@ -166,7 +166,7 @@ def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = No
     files = sorted(path for path in candidates if path.name.endswith(SUFFIXES) and path.is_file())
     if not files:
         raise ConfigError(
-            f"{folder}: {NO_PIPELINE}: the folder has no profiler trace; put one file per rank there: {', '.join(SUFFIXES)}"
+            f"{folder}: {NO_PIPELINE}: it has no profiler trace; put one file per rank there: {', '.join(SUFFIXES)}"
         )
     patterns = pattern_of(ranges)
     recorded = sorted((_read_rank(*source, patterns) for source in _sources(files)), key=lambda rank: rank.rank)

@@ -1,4 +1,4 @@
-"""Reading: a launch file as a config, with what was left out, assumed and not understood; flags of a command line."""
+"""Reading: a launch file as a config, with the flags that were skipped, assumed and unknown; a command's flags."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Reading:
 
 
 def notes_of(config: Config) -> dict[str, Any]:
-    """Return what a launch file leaves out of a config: hardware, transport, and the step's end."""
+    """Return the facts of a config that no launch file holds: hardware, transport, and the step's end."""
     notes = {key: value for key, value in config.data.items() if value is not None and key not in _OWN}
     layout = config.data.get("layout", {})
     if layout.get("overlap_tensor") is not None:

@@ -26,7 +26,7 @@ from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels, label_colour
 from ppsim.plots.pixels import PixelColumns, is_mixed, picture
 
-POINTS = 0.5  # points per pixel of the rules
+POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
@@ -42,7 +42,7 @@ class Place:
     second: float  # length of a second
     top: float
     row: float  # height of a row
-    pixel: float  # a pixel of the rules
+    pixel: float  # a reference pixel
     width: float
 
     def x(self, seconds: Any) -> Any:

@@ -29,7 +29,7 @@ from ppsim.base.units import time_unit
 from ppsim.plots.palette import FONT, ON_DARK, ON_LIGHT, Theme, reader_style
 from ppsim.plots.scale import number_text, round_ticks
 
-PIXELS = 144  # pixels of the rules per inch: a pixel is half a point
+PIXELS = 144  # reference pixels per inch; one is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
 DPI = 300  # pixels per inch of a file, unless the user has changed matplotlib's or gives another
 NOTEBOOK = 140  # pixels per inch in a notebook, whose cells a page of a paper fills

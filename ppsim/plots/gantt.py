@@ -48,8 +48,8 @@ def draw(
     gathers run along the top edge of a row, gradient reductions along its bottom edge.
 
     Each of several charts shows its step time relative to the timeline with number `base` in its group. `group` is the
-    number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title, `lead` stands below
-    it; `slow` marks parts of the first timeline, which is measured, against the second. The other options are those of
+    number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title, `lead` is below it;
+    `slow` marks parts of the first timeline, which is measured, against the second. The other options are those of
     `ppsim.Timeline.plot` and, for several, of `Comparison.plot`.
 
     Raises
@@ -114,7 +114,7 @@ def _blocks(
 ) -> tuple[list[ChartBlock], tuple[str, ...]]:
     """Return the blocks, each with its numbers against the base of its group, and the headings of the numbers.
 
-    One alone stands against its lower bound.
+    A single timeline is compared with its lower bound.
     """
     timelines = [boxes.timeline for boxes in every]
     names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]

@@ -24,7 +24,7 @@ from ppsim.plots.palette import Theme
 from ppsim.plots.scale import AT_BOUND
 
 MAX_TICKS = 10
-_MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # pixels of the rules, as all sizes below
+_MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # reference pixels, as all sizes below
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
@@ -56,7 +56,7 @@ class ChartBlock:
 
 @dataclass(frozen=True)
 class _FigureLayout:
-    """Places in pixels of the rules."""
+    """Places in reference pixels."""
 
     width: float
     # left, right: ends of the rows

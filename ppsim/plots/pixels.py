@@ -15,7 +15,7 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
-_LONGEST_PERIOD = 8.0  # pixels of the rules: mixtures of longer periods keep their actions
+_LONGEST_PERIOD = 8.0  # reference pixels: mixtures of longer periods keep their actions
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
 
 
@@ -35,7 +35,7 @@ class PixelColumns(NamedTuple):
 def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
     """Return the columns that a column takes its mean over: 1 to 3, so that boxes as wide as a column do not beat.
 
-    With `dense` columns per pixel of the rules, boxes as narrow as such a pixel have the mean of three of them at any
+    With `dense` columns per reference pixel, boxes as narrow as such a pixel have the mean of three of them at any
     density. All charts of a picture have one footprint, by their narrowest median box.
     """
     box = (boxes.narrowest or boxes.median) * per_second
@@ -43,7 +43,7 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes mix their colours on paper, which has two columns per pixel of the rules; low slots do."""
+    """Return whether boxes mix their colours on paper, which has two columns per reference pixel; low slots do."""
     return 2 * boxes.median * second < scale.SHARP or (boxes.plain and bool(boxes.slot.any()))
 
 
@@ -114,7 +114,7 @@ class Strip(NamedTuple):
 def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0, dense: float = 1.0) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a pixel of the rules, for the paper at the begin of each box; 0 for none. `dense`: as
+    `rule` is the seconds of a reference pixel, for the paper at the begin of each box; 0 for none. `dense`: as
     for `footprint`.
     """
     finish = makespan(boxes.timeline)
@@ -196,7 +196,7 @@ def picture(
     """Return the rows of all devices as sRGB pixels, uint8 (height, columns, 3).
 
     Rows of 6 pixels and more begin at whole lines and end with `gap` lines of paper; lower ones share lines by area.
-    `rule`: as for `strips`; `dense`: lines per pixel of the rules.
+    `rule`: as for `strips`; `dense`: lines per reference pixel.
     """
     devices = boxes.timeline.schedule.devices
     bands = strips(boxes, theme, columns, rule, dense)

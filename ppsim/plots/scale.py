@@ -1,6 +1,6 @@
-"""Sizes in charts: round ticks of an axis, and the gaps, marks and numbers of boxes, in pixels of the rules.
+"""Sizes in charts: round ticks of an axis, and the gaps, marks and numbers of boxes, in reference pixels.
 
-A pixel of these rules is half a point in print.
+A reference pixel is half a point in print.
 """
 
 from __future__ import annotations

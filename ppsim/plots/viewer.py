@@ -48,7 +48,7 @@ def save_html(
     Several timelines share one time axis, one below the other. `titles` has one title each (default: names and sizes).
     Hover shows action, device, times and what it waited for; a click follows the waits back to the start. The page
     opens with the parts in `shown`: "transfers", "critical" (critical path), "memory", "ledger" (idle time by cause).
-    `marks` are of each timeline; `lead` stands below the `title`, `words` (HTML) below the charts; differences are
+    `marks` are of each timeline; `lead` is text below the `title`, `words` HTML below the charts; differences are
     relative to the timeline with number `base`. The `theme` is "light", "dark", "grey" or, if None, that of the
     reader's system. With `iterations`, the page can pick one, and marks what exceeds the simulated step most.
     Raises ConfigError for no timelines, another number of titles, or a file that cannot be written.

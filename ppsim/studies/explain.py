@@ -401,7 +401,7 @@ def _notes(measured: Timeline, run: Timeline | None, profile: Profile | None, re
 
 
 def _outside(measured: Timeline, run: Timeline | None) -> list[str]:
-    """Return what calibrates a derived simulation whose interval does not hold the measured step."""
+    """Return the advice to calibrate if the measured step lies outside the interval of a derived simulation."""
     bounds = run.interval if run is not None and isinstance(run.costs, DerivedCosts) else None
     if bounds is None or bounds[0] <= measured.makespan <= bounds[1]:
         return []

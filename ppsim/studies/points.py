@@ -279,7 +279,7 @@ def run_points(
 
 
 def scope(source: ConfigSource) -> str:
-    """Return what the files of a config, and errors in them, are named after."""
+    """Return place and name of a config as one text, which errors in its files and stored results name."""
     return f"{source.place}: {source.data.get('name')}"
 
 

@@ -157,7 +157,7 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
 
 
 def _worst(what: str, own: Plan, seconds: np.ndarray, expected: np.ndarray, chosen: np.ndarray) -> list[Slow]:
-    """Return those of the rows with the largest excess that are chosen."""
+    """Return the chosen rows among the `MAX_ACTIONS_SHOWN` with the largest excess over `expected`."""
     excess = seconds - expected
     worst = np.argsort(-excess, kind="stable")[:MAX_ACTIONS_SHOWN]
     return [

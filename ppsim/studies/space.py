@@ -202,7 +202,7 @@ class Space:
                 yield chosen if offload is None else {**chosen, Key.OFFLOAD: offload}
 
     def combines(self, layout: Changes) -> bool | None:
-        """Return whether a layout is one for `COMBINED` schedules; None if the config decides on `layout.overlap`.
+        """Return whether a layout suits `COMBINED` schedules only; None if `layout.overlap` is not free.
 
         These schedules cannot recompute whole blocks. Megatron-LM's FSDP, combined with them, rejects the two buffers
         that bound its memory.

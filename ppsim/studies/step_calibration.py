@@ -2,10 +2,11 @@
 
 The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
-the t distribution, section 3. The fit is used where it predicts runs that it has not seen better: each run is predicted
-by a fit to the others, and constants change by the largest part of the fit that brings these runs nearer, by more than
-their scatter (half of it with four runs, a third with more). Up to five runs must all come nearer; of three more, one
-need not. The normal approximation at these constants gives what is still unknown.
+the t distribution, section 3. The fit is used only as far as it predicts unseen runs better. Each run is predicted by a
+fit to the others. The constants change by the largest fraction of the fit that brings these predictions nearer to the
+measured steps, by more than their scatter (half of it with four runs, a third with more). With up to five runs, all
+must come nearer; with every three runs more, one need not. The normal approximation at these constants gives the
+remaining uncertainty.
 """
 
 from __future__ import annotations
@@ -254,9 +255,9 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
 
 
 def _supported_parts(names: Sequence[str], fit: Fit) -> np.ndarray:
-    """Return for each run the largest part of the fit that brings it nearer, where a fit to the others predicts it.
+    """Return for each run the largest fraction of a fit to the other runs that predicts this run better.
 
-    Slopes do not change here. A run whose prediction the others do not change supports any part.
+    Slopes are taken as constant. A run whose prediction the others do not change supports any fraction.
     """
     unfitted = fit.residual + fit.slopes @ fit.logs  # log(measured / predicted) without the fit
     predicted, runs = np.zeros(len(unfitted)), len(unfitted)

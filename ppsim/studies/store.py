@@ -153,7 +153,7 @@ class Store:
 
     def _patiently(self, action: Callable[[], T]) -> T:
         """Return the result of `action`; while another process locks the file, wait and try again."""
-        began, said = time.monotonic(), False
+        began, has_said = time.monotonic(), False
         while True:
             try:
                 return action()
@@ -165,9 +165,9 @@ class Store:
                 if self._base.in_transaction:
                     with suppress(sqlite3.Error):
                         self._base.execute("ROLLBACK")
-            if not said and time.monotonic() - began > _SECONDS_BEFORE_SAYING:
+            if not has_said and time.monotonic() - began > _SECONDS_BEFORE_SAYING:
                 say(f"ppsim: {self.path}: another process locks it; waiting (Ctrl-C stops)")
-                said = True
+                has_said = True
             time.sleep(_POLL_SECONDS)
 
     def _fault(self, error: Exception) -> ConfigError:

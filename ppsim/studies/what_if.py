@@ -209,7 +209,7 @@ def failed_device_losses(case: Config, device: int, copies: int, which: Iterable
     ConfigError if there is no such device, no peer, or no peer with whole weights.
     """
     if copies < 2:
-        raise ConfigError(f"copies={copies}: peers in other data-parallel copies take over a failed device's work; use at least 2 copies")
+        raise ConfigError(f"copies={copies}: peers in other copies take over a failed device's work; use at least 2")
     if case.sharded:
         raise ConfigError(
             "weights are sharded over the copies, so that no peer has those of a failed device; "
