@@ -37,9 +37,6 @@ class DevicePath(NamedTuple):
     local: np.ndarray  # int64 (stages,): the stages device by device, in rising order
     first: np.ndarray  # int64 (stages,): `local[first[s] : last[s]]` are the stages of the device of s up to s itself
     last: np.ndarray  # int64 (stages,)
-    # float64 (stages,): seconds of F and I or B of its deeper stages that a device runs between F and I or B of the
-    # same microbatch
-    between: np.ndarray
 
     def frees(self) -> np.ndarray:
         """Return what F, I or B, and W free at their ends, float64 (3, stages)."""
@@ -70,9 +67,7 @@ def device_path(
     local = np.argsort(device_of, kind="stable")
     ordered = device_of[local]
     first, last = np.searchsorted(ordered, device_of), np.argsort(local) + 1
-    runs = np.append(0.0, np.cumsum(lengths.reshape(3, -1)[:2].sum(axis=0)[local]))
-    between = runs[np.searchsorted(ordered, device_of, side="right")] - runs[last]
-    return DevicePath(number, device_of, lengths, waits, share, for_weight, local, first, last, between)
+    return DevicePath(number, device_of, lengths, waits, share, for_weight, local, first, last)
 
 
 def earliest_ends(
@@ -97,9 +92,7 @@ def earliest_ends(
     for loop, times, frees in ((count_forward, ends, path.frees()), (count_backward, tails, freed_by_f)):
         freed = Freed(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
         results.append(times.ravel().copy())
-        call_fastest(
-            loop, times.size, path, limit, fitting, held, frees.ravel(), freed, results[-1], *np.zeros((3, stages))
-        )
+        call_fastest(loop, times.size, path, limit, fitting, held, frees.ravel(), freed, results[-1])
     return results[0].reshape(shape), results[1].reshape(shape)
 
 
@@ -111,12 +104,8 @@ def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def count_forward(path, limit, fitting, held, frees, freed, ends, f_to_w, f_to_i, i_to_w):
-    """Raise `ends` to the earliest end of each action, in the order of microbatches.
-
-    The last three columns are scratch: the earliest ends, by stage, of chains in which a device runs F to W, F to I, or
-    I to W of one microbatch after the other.
-    """
+def count_forward(path, limit, fitting, held, frees, freed, ends):
+    """Raise `ends` to the earliest end of each action, in the order of microbatches."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
@@ -127,9 +116,6 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, f_to_w, f_to_i
             start = max(start, time_of_free_memory(path, frees, freed, ends, s, k, needed, held[s]))
             start = max(ends[s * count + k] - path.lengths[s], start)
             ends[s * count + k] = start + path.lengths[s]
-            from_forward = path.lengths[s] + path.between[s] + path.lengths[stages + s]
-            extend_chain(f_to_i, s, start, from_forward)
-            extend_chain(f_to_w, s, start, from_forward + path.lengths[2 * stages + s])
         for s in range(stages - 1, -1, -1):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             start = ends[s * count + k]
@@ -137,17 +123,8 @@ def count_forward(path, limit, fitting, held, frees, freed, ends, f_to_w, f_to_i
                 start = max(start, ends[i + count] + path.waits[stages + s + 1])
             if k > 0:
                 start = max(start, ends[i - 1])
-            length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
-            ends[i] = max(ends[i], start + length, f_to_i[s])
-            chain = extend_chain(i_to_w, s, ends[i] - length, length + weight)
-            ends[w] = max(ends[w], ends[i] + weight, f_to_w[s], chain)
-
-
-@kernel
-def extend_chain(times, s, start, seconds):
-    """Add an action of `seconds` that starts no earlier than `start` to a stage's chain; return the chain's new end."""
-    times[s] = max(times[s], start) + seconds
-    return times[s]
+            ends[i] = max(ends[i], start + path.lengths[stages + s])
+            ends[w] = max(ends[w], ends[i] + path.lengths[2 * stages + s])
 
 
 @kernel
@@ -174,33 +151,28 @@ def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
 
 
 @kernel
-def count_backward(path, limit, fitting, held, frees, freed, tails, f_to_w, f_to_i, i_to_w):
+def count_backward(path, limit, fitting, held, frees, freed, tails):
     """Raise `tails`: like `count_forward`, but from the end of the step backwards."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
-            length, weight = path.lengths[stages + s], path.lengths[2 * stages + s]
             after = tails[w - 1] if k > 0 else 0.0
             if k >= fitting[s]:
                 after = max(after, tails[s * count + k - fitting[s]])
-            tails[w] = max(tails[w], after + weight)
-            extend_chain(f_to_w, s, after, path.lengths[s] + path.between[s] + length + weight)
-            extend_chain(i_to_w, s, after, length + weight)
-            after = tails[w]
+            after = tails[w] = max(tails[w], after + path.lengths[2 * stages + s])
             if s > 0:
                 after = max(after, tails[i - count] + path.waits[stages + s])
             if k > 0:
                 after = max(after, tails[i - 1])
             needed = (k + 1) * held[s] - limit[s]
             after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
-            tails[i] = max(tails[i], after + length, i_to_w[s])
-            extend_chain(f_to_i, s, tails[i] - length, path.lengths[s] + path.between[s] + length)
+            tails[i] = max(tails[i], after + path.lengths[stages + s])
         for s in range(stages - 1, -1, -1):
             after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
             if k > 0:
                 after = max(after, tails[s * count + k - 1])
-            tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s], f_to_w[s], f_to_i[s])
+            tails[s * count + k] = max(tails[s * count + k], after + path.lengths[s])
 
 
 # Work that a device can have run by a time
