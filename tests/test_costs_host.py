@@ -7,7 +7,14 @@ import pytest
 
 from ppsim.config import make_config
 from ppsim.costs import find_device
-from ppsim.costs.host_time import EXPERT_START, block_starts, drift_seconds, expert_starts, host_seconds, stall_seconds
+from ppsim.costs.host_time import (
+    EXPERT_LAUNCH,
+    block_launches,
+    drift_seconds,
+    expert_launches,
+    host_seconds,
+    stall_seconds,
+)
 
 SMALL = {"num_layers": 4, "hidden": 1024, "heads": 8, "vocabulary": 8192, "sequence": 1024}
 HARDWARE = {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}
@@ -224,15 +231,15 @@ def test_a_host_starts_the_products_and_casts_of_each_expert(recipe, cast):
     costs = qwen3_30b(fp8=recipe).costs
     block = costs.model.layers[1]
     forward, backward = 8 * 2 * (1 + cast), 8 * 2 * (2 + cast)  # up and down; gradients of inputs and of weights
-    assert expert_starts(costs, block) == (forward, backward)
+    assert expert_launches(costs, block) == (forward, backward)
     again = qwen3_30b(fp8=recipe, fp8_inputs=False).costs  # inputs that are not held in fp8 are cast again
-    assert expert_starts(again, block) == (forward, backward + 8 * 2 * cast)
-    assert expert_starts(costs, costs.model.layers[0]) == (0, 0)
+    assert expert_launches(again, block) == (forward, backward + 8 * 2 * cast)
+    assert expert_launches(costs, costs.model.layers[0]) == (0, 0)
     grouped = {"fp8": recipe, "grouped_experts": True}
-    assert expert_starts(qwen3_30b(**grouped).costs, block) == (forward, backward)  # one by one in Transformer Engine
+    assert expert_launches(qwen3_30b(**grouped).costs, block) == (forward, backward)  # one by one in Transformer Engine
     for in_bf16 in ({}, {"fp8": recipe, "fp8_experts": False}):
-        assert expert_starts(qwen3_30b(**in_bf16).costs, block) == (8 * 2, 8 * 2 * 2)
-    assert expert_starts(qwen3_30b(**grouped, framework="mosaicml").costs, block) == (0, 0)
+        assert expert_launches(qwen3_30b(**in_bf16).costs, block) == (8 * 2, 8 * 2 * 2)
+    assert expert_launches(qwen3_30b(**grouped, framework="mosaicml").costs, block) == (0, 0)
 
 
 @pytest.mark.parametrize(("exchange", "unfused", "fused"), [("all-to-all", 72, 31), ("hierarchical", 58, 17)])
@@ -244,7 +251,7 @@ def test_a_router_starts_as_many_kernels_as_megatrons_page_counts(exchange, unfu
     ):  # fmt: skip
         costs = qwen3_30b(framework=framework, expert_exchange=exchange, fused_router=own).costs
         sent, back = (100, 45) if exchange == "all-to-all" else (0, 0)
-        assert block_starts(costs, costs.model.layers[1]) == (110 + starts + sent, 145 + starts + back)
+        assert block_launches(costs, costs.model.layers[1]) == (110 + starts + sent, 145 + starts + back)
 
 
 def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchanges():
@@ -252,7 +259,7 @@ def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchang
         config = qwen3_30b(fused_router=True, expert=expert).changed(
             {f"model.{key}": own for key, own in model.items()}
         )
-        return block_starts(config.costs, config.costs.model.layers[1])
+        return block_launches(config.costs, config.costs.model.layers[1])
 
     dense, router = (110, 145), 31
     assert starts() == tuple(own + router + more for own, more in zip(dense, (100, 45), strict=True))
@@ -284,8 +291,8 @@ def test_a_tensor_group_that_reads_the_numbers_of_tokens_overlaps_no_f_with_its_
 
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():
     stage = qwen3_30b("B200 SXM", 8, fp8="block").costs.for_stages(1)
-    forward = 48 * (110 * START + 16 * 2 * 2 * EXPERT_START)
-    backward = 48 * (145 * START + 16 * 2 * 3 * EXPERT_START)
+    forward = 48 * (110 * START + 16 * 2 * 2 * EXPERT_LAUNCH)
+    backward = 48 * (145 * START + 16 * 2 * 3 * EXPERT_LAUNCH)
     assert stage.forward[0] + stage.input_grad[0] + stage.weight_grad[0] > 0.95 * (forward + backward)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsim.base.units import counted, format_quantity, percent_text
-from ppsim.costs.host_time import EXPERT_START, block_starts, start_seconds
+from ppsim.costs.host_time import EXPERT_LAUNCH, block_launches, launch_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import LinkSheet
@@ -83,11 +83,11 @@ def framework_version(setup: Setup) -> str | None:
 
 def host(setup: Setup) -> str | None:
     """Return the sentence about the framework's host time per block; None if it has none."""
-    facts, start = setup.layout.run_by.facts, start_seconds(setup)
-    if not start:
+    facts, launch = setup.layout.run_by.facts, launch_seconds(setup)
+    if not launch:
         return None
     block = setup.model.layers[setup.model.num_layers]  # the last one; the first layer is the embedding
-    forward, backward = (format_quantity(count * start, "seconds") for count in block_starts(setup, block))
+    forward, backward = (format_quantity(count * launch, "seconds") for count in block_launches(setup, block))
     lasts = "lasts longer, by the time that" if setup.layout.launch_blocking else "lasts at least as long as"
     return (
         f"a block {lasts} the host of {facts.name} needs to launch its kernels: {forward} in F, {backward} in B "
@@ -110,10 +110,10 @@ def experts(setup: Setup) -> str | None:
     layout, law, held = setup.layout, setup.cluster.device.operators, setup.model.experts // setup.layout.expert
     if held < 2 or law is None or setup.cluster.device.achieved is not None:
         return None
-    starts = f"are launched one by one, each in at least {format_quantity(EXPERT_START, 'seconds')} of the host"
+    launches = f"are launched one by one, each in at least {format_quantity(EXPERT_LAUNCH, 'seconds')} of the host"
     copies = 1 + layout.regroups(setup.model)
     return (
-        f"the products of a GPU's {held} experts {'are one kernel' if layout.groups_experts else starts}"
+        f"the products of a GPU's {held} experts {'are one kernel' if layout.groups_experts else launches}"
         f"{f'; tokens are copied into their order and back {copies} times' if copies > 1 else ''}"
     )
 

@@ -13,10 +13,10 @@ from ppsim.costs.layers import Layer
 from ppsim.costs.networks import group_of
 from ppsim.costs.setup import Setup
 
-# Seconds to prepare and start one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
+# Seconds to prepare and launch one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
-EXPERT_START = 34e-6
-# Starts of an embedding, with the batch and its masks, and of a head with its loss, each way: kernels of Megatron-LM's
+EXPERT_LAUNCH = 34e-6
+# Launches of an embedding, with batch and masks, and of a head with its loss, each way: kernels of Megatron-LM's
 OUTSIDE = 50  # pretrain_gpt.py and core/tensor_parallel, layers.py and cross_entropy.py
 
 
@@ -27,11 +27,11 @@ class LayerTimes(NamedTuple):
     host: float
 
 
-def start_seconds(setup: Setup) -> float:
+def launch_seconds(setup: Setup) -> float:
     """Return the host's seconds per kernel launch; 0 if nothing waits for the host.
 
     Nothing does under CUDA graphs and compilers that fuse, or with an achieved fraction, which contains the waiting.
-    Graphs do not start the products of single experts, whose sizes change with the tokens that they get.
+    Graphs do not launch the products of single experts, whose sizes change with the tokens that they get.
     """
     layout, device = setup.layout, setup.cluster.device
     is_compiled = layout.run_by.facts.host.compiled and layout.chosen("fused")
@@ -41,43 +41,43 @@ def start_seconds(setup: Setup) -> float:
 
 
 def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[float, float]:
-    """Return the seconds that the host takes to start the kernels of a layer's F, and of its B.
+    """Return the seconds that the host takes to launch the kernels of a layer's F, and of its B.
 
-    `recomputed`: B repeats the starts of F.
+    `recomputed`: B repeats the launches of F.
     """
-    start = start_seconds(setup)
-    expert_start = 0.0 if setup.cluster.device.achieved is not None else EXPERT_START
-    starts = block_starts(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
+    launch = launch_seconds(setup)
+    expert_launch = 0.0 if setup.cluster.device.achieved is not None else EXPERT_LAUNCH
+    launches = block_launches(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
     forward, backward = (
-        count * start + experts * expert_start
-        for count, experts in zip(starts, expert_starts(setup, layer), strict=True)
+        count * launch + experts * expert_launch
+        for count, experts in zip(launches, expert_launches(setup, layer), strict=True)
     )
     return forward, backward + forward if recomputed and layer.recomputable else backward
 
 
-def block_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
+def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the kernel launches of a block in F and in B, without those of single experts."""
     layout, host = setup.layout, setup.layout.run_by.facts.host
     is_routed = layer.expert_parameters > 0
-    starts = [(host.forward, host.backward)]
+    launches = [(host.forward, host.backward)]
     if layout.shards_by("block"):
-        starts.append(host.hooks)
+        launches.append(host.hooks)
         if layout.optimizer_groups[0] > 1:
-            starts.append((host.gathers, host.gathers))
+            launches.append((host.gathers, host.gathers))
     if layout.tensor > 1:
-        starts.append((host.tensor, host.tensor))
+        launches.append((host.tensor, host.tensor))
     if any(linear.module == "latent" for linear in layer.operators.products):
-        starts.append(host.latent)
+        launches.append(host.latent)
     if is_routed:
-        starts.append((layout.router_kernels, layout.router_kernels))
+        launches.append((layout.router_kernels, layout.router_kernels))
         if setup.model.shared_experts:
-            starts.append(host.shared)
+            launches.append(host.shared)
         if layout.regroups(setup.model):
-            starts.append(host.exchange)
-    return sum(forward for forward, _ in starts), sum(backward for _, backward in starts)
+            launches.append(host.exchange)
+    return sum(forward for forward, _ in launches), sum(backward for _, backward in launches)
 
 
-def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
+def expert_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the number of products and casts of single experts that the host launches in a layer's F, and in its B."""
     layout, casts = setup.layout, setup.layout.casts
     if layout.groups_experts:
@@ -97,25 +97,27 @@ def expert_starts(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, float]:
-    """Return the seconds that host and GPU wait in F, and again in B, of a block for drifting hosts of a tensor group.
+    """Return the seconds per F, and per B, of a block in which its host and its GPU wait for slower hosts of its group.
 
-    On a pipeline of more than one node the hosts wait for each other; in a group of several nodes the GPUs do.
+    The group is tensor-parallel. On a pipeline of more than one node the hosts wait for each other; in a group of
+    several nodes the GPUs do.
     """
     host, group = setup.layout.run_by.facts.host, group_of(setup.cluster, setup.layout.tensor)
     if group.size == 1 or not layer.recomputable:
         return 0.0, 0.0
-    each = setup.factor("drift") * start_seconds(setup)
+    each = setup.factor("drift") * launch_seconds(setup)
     of_host = each * host.member * group.size * (1.25 if group.nodes > 1 else 1)
     has_nodes = len(set(setup.cluster.nodes(devices, setup.layout.gpus_per_device))) > 1
     return of_host if has_nodes else 0.0, each * host.node * (group.nodes - 1)
 
 
 def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
-    """Return the seconds that a block's F lasts longer because hosts of a tensor-parallel group read numbers of tokens.
+    """Return the seconds by which a block's F is longer because the hosts of a tensor group read counts of tokens.
 
-    Before a plain exchange each host waits for the GPU that knows them, then the GPUs wait for all hosts: F lasts as
-    long as host and GPU together. Without such a group a host catches up. Source: NVIDIA/Megatron-LM d98e8a6,
-    core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge v0.5.1, known issues.
+    Before a plain exchange each host waits for its GPU, which counts the tokens of each expert. Then the GPUs wait for
+    all hosts: F lasts as long as host and GPU together. Without such a group a host catches up. Source:
+    NVIDIA/Megatron-LM d98e8a6, core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge
+    v0.5.1, known issues.
     """
     layout = setup.layout
     counts = layer.expert_parameters > 0 and min(layout.tensor, layout.expert) > 1 and layout.regroups(setup.model) > 0
@@ -125,12 +127,13 @@ def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
 def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
     """Return the seconds by which messages from and to a stage's neighbours delay a pass of `busy` seconds.
 
-    Each of a message's two headers is looked for again after `poll`; half of it passes after a long pass until a look.
+    The first look for each of a message's two headers fails; the next comes `poll` seconds later. After a pass of at
+    least `poll` seconds, half of `poll` passes until the first look.
     """
     stall, cluster, run_by = setup.layout.run_by.facts.stall, setup.cluster, setup.layout.run_by
     nodes = -(-devices * setup.layout.gpus_per_device // cluster.gpus_per_node)
     polls = nodes >= stall.nodes or group_of(cluster, setup.layout.tensor).nodes >= stall.group_nodes
-    if not polls or run_by.asked or not start_seconds(setup):  # a named version is a release, which does not poll
+    if not polls or run_by.asked or not launch_seconds(setup):  # a named version is a release, which does not poll
         return 0.0
     neighbours = min(devices - 1, 2)
     return (2 * stall.poll + min(busy, stall.poll) / 2) * neighbours
@@ -139,7 +142,7 @@ def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
 def waiting(layers: Iterable[LayerTimes], blocking: bool) -> float:
     """Return the seconds that the GPU waits for its host in F or B of one stage, with its layers in order.
 
-    A pass begins with an empty queue. A `blocking` host waits for each kernel before it starts the next one.
+    A pass begins with an empty queue. A `blocking` host waits for each kernel before it launches the next one.
     """
     if blocking:
         return sum(layer.host for layer in layers)

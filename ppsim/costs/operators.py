@@ -123,7 +123,7 @@ class OperatorLaw:
     memory: float = _fitted("memory", "fraction of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
-        "seconds that the host takes to start a kernel: a slow one two or three times as long", weight, 9e-6,
+        "seconds that the host takes to launch a kernel; a slow host takes two or three times as long", weight, 9e-6,
         example="20e-6", unit="seconds",
     )  # fmt: skip
 

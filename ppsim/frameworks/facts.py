@@ -13,28 +13,28 @@ from ppsim.base.rules import checked_methods
 
 
 class Host(NamedTuple):
-    """Load of the host that starts the kernels of one GPU, in starts of a kernel (`start` of a device's sheet).
+    """Load of the host of one GPU, in kernel launches; `start` of a device's sheet has the seconds of one.
 
-    What Python, autograd and hooks take counts as starts, too.
+    The time of Python, autograd and hooks is also counted in launches.
     """
 
-    # forward, backward: starts of one block in F and in B
+    # forward, backward: launches of one block in F and in B
     forward: float
     backward: float
     compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
-    each_expert: bool = False  # True if products of experts that `layout.grouped_experts` joins are started one by one
-    tensor: float = 0.0  # starts of the collectives of one block in F and in B each, with tensor parallelism
-    # starts for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
+    each_expert: bool = False  # True if products of experts that `layout.grouped_experts` joins are launched one by one
+    tensor: float = 0.0  # launches of the collectives of one block in F and in B each, with tensor parallelism
+    # launches for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
     # one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
     member: float = 0.0
-    # starts for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait
+    # launches for each further node of the tensor-parallel group of one block, in F and in B each: its GPUs wait
     node: float = 0.0
-    # hooks: starts in F and in B of a block with sharded weights, whose modules fetch and free their own in Python;
+    # hooks: launches in F and in B of a block with sharded weights, whose modules fetch and free their own in Python;
     # gathers: more in F and in B each, if other GPUs have parts of them
     hooks: tuple[float, float] = (0.0, 0.0)
     gathers: float = 0.0
-    # starts in F and in B of latent attention beyond any other's, of shared experts, and of a plain exchange of tokens
-    # with GPUs of several experts, beyond those of an MLP
+    # launches in F and in B in addition to those of plain attention and an MLP: of latent attention, of shared experts,
+    # and of a plain exchange of tokens with GPUs of several experts
     latent: tuple[float, float] = (0, 0)
     shared: tuple[float, float] = (0, 0)
     exchange: tuple[float, float] = (0, 0)
