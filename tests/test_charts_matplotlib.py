@@ -338,9 +338,9 @@ def test_the_critical_path_is_a_line_along_its_boxes():
     rows = points[:, 1].reshape(-1, 2)
     moved = rows[1:, 0] != rows[:-1, 1]
     into, out = points[2::2, 0][moved], points[1:-1:2, 0][moved]
-    assert into == pytest.approx(out)  # it changes rows upright, in boxes of its own
+    assert into == pytest.approx(out)  # it changes rows upright, beside boxes of its own, if their device is idle there
     down = (rows[1:, 0] > rows[:-1, 1])[moved]
-    assert np.all(np.where(down, into > exact[2::2][moved], out < exact[1:-1:2][moved]))
+    assert np.all(np.where(down, into < exact[2::2][moved], out > exact[1:-1:2][moved]))
     assert wide == pytest.approx(1.1)
     assert len(path_of(timeline.plot(critical_path=[0, 5]).axes[0])[0]) == 4
 

@@ -25,7 +25,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
-from ppsim.plots.scale import APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, PATH, path_widths, row_gap
+from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, PATH, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
@@ -155,11 +155,17 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> Non
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
         return
-    lines, (path, halo) = _path_lines(ax, boxes, device, begin, end), path_widths(row_height(ax, boxes))
+    lines, (path, halo) = _path_lines(ax, boxes, device, begin, end), _path_widths(ax, boxes)
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
         style["snap"] = False  # else short pieces would jump by a pixel
         add_lines(ax, lines, zorder=6, **style)
+
+
+def _path_widths(ax: Axes, boxes: Boxes) -> tuple[float, float]:
+    """Return the widths of a path and its halo: low boxes, as in rows with lanes or transfers, have thin ones."""
+    top, bottom, _ = row_edges(ax, boxes)
+    return scale.path_widths(row_height(ax, boxes) * (bottom - top) / (1 - APART))
 
 
 def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -170,7 +176,7 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     """
     _, bottom, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
-    path, halo = path_widths(high)
+    path, halo = _path_widths(ax, boxes)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
     way = np.sign(np.diff(device[first].astype(int)))
     is_turn = np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]  # stays at which the path turns
@@ -182,10 +188,12 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
         first, is_turn = np.arange(len(device)), is_turn[kept]
     turns = np.append(first[is_turn], len(device) - 1)
     is_short = np.diff(begin[turns]) * second < NARROW_TURN
-    if high >= LOWEST_MARK:  # upright lines, in the last or first pixels of boxes that are on the path
-        inset = np.minimum(0.7 * path / second, (end - begin) / 2)
-        into = first[1:]
-        corner = np.where(device[into] < device[into - 1], (end - inset)[into - 1], (begin + inset)[into])
+    if high >= LOWEST_MARK:  # upright lines at the end or begin of boxes that are on the path, in idle time beside them
+        into, up = first[1:], device[first[1:]] < device[first[1:] - 1]
+        x, row = np.where(up, end[into - 1], begin[into]), np.where(up, device[into - 1], device[into])
+        free = np.array([_idle_beside(boxes, *one) for one in zip(x, row, up, strict=True)]) * second > halo
+        inset = np.minimum(0.7 * path / second, np.where(up, (end - begin)[into - 1], (end - begin)[into]) / 2)
+        corner = x + np.where(up, 1, -1) * np.where(free, 0.9 * path / second, -inset)
         begin[into], end[into - 1] = corner, corner
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
@@ -199,6 +207,15 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
         frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
     lines = np.stack([points[:-1], points[1:]], axis=1)[drawn]
     return np.concatenate([*(_behind(ax, boxes, line) for line in lines), *frames])
+
+
+def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:
+    """Return the seconds for which a device is idle after a time at which a box of it ends, or before one begins."""
+    mine = slice(*boxes.offsets[device : device + 2].tolist())
+    if after:
+        later = boxes.start[mine][boxes.end[mine] > time * (1 + 1e-9)]
+        return float(later.min(initial=makespan(boxes.timeline))) - time
+    return time - float(boxes.end[mine][boxes.start[mine] < time * (1 - 1e-9)].max(initial=0.0))
 
 
 def _behind(ax: Axes, boxes: Boxes, line: np.ndarray) -> np.ndarray:
