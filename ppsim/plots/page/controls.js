@@ -92,7 +92,7 @@ const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${t
 const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
-const idlePart = (chart, cause) => (chart.ledger[cause] || []).reduce((all, one) => all + one, 0) / (chart.devices * chart.makespan);   // of all devices' time
+const idlePart = (chart, cause) => sumOf(chart.ledger[cause] || []) / (chart.devices * chart.makespan);   // of all devices' time
 function fillTotals() {   // the colours of causes; below, the idle time of all devices and the meanings
   const real = charts.filter(isReal), several = real.length > 1;
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
@@ -190,7 +190,7 @@ function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, 
   const places = chart.makespan * factor < 20 ? 2 : 1, in_bytes = chart.memory.unit === "bytes", head = (text, scope, colour) => make("th", { scope }, ...(colour ? [swatch(colour)] : []), text);
   const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), kinds = inOrder(chart.kinds), fills = chart.lanes.filter(({ sort }) => sort === "fills");
   const time = (value = 0) => fixed(value * factor, places);
-  const rows = [...Array(chart.devices).keys()].map((device) => {
+  const rows = upTo(chart.devices).map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
     const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));

@@ -1,7 +1,7 @@
 // The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
-const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : Math.min(Math.max(Math.round(row * apart), paper ? 2 : 1), 40 * apart); };
+const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : between(Math.round(row * apart), paper ? 2 : 1, 40 * apart); };
 
 function size(ratio) {
   width = canvas.clientWidth; height = canvas.clientHeight;
@@ -23,6 +23,7 @@ function draw() {
   options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()), axisTop());
 }
 
+const measure = (text) => context.measureText(text).width;   // pixels, in the font of the text before
 function pen(colour, wide) { context.strokeStyle = colour; context.lineWidth = wide; }
 function fillBox(colour, ...box) { context.fillStyle = colour; context.fillRect(...box); }
 
@@ -37,7 +38,7 @@ function write(text, x, y, { size = 11, bold = false, align = "left", colour = t
   context.font = font(size, bold); context.textAlign = align; context.textBaseline = line;
   if (plate) veil(0.75, x - plate / 2, y - 8, plate, 15);
   context.fillStyle = colour; context.fillText(text, x, y, widest);
-  return context.measureText(text).width;
+  return measure(text);
 }
 
 function bandOf(chart, place, device, edges = chart.band) {   // pixels of a row: top and height of the part of its boxes
@@ -122,7 +123,7 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
   for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
-    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [Math.min(Math.max(x1 + across * (x2 - x1), x1 + wide / 2), x2 - wide / 2), Math.min(Math.max(y1 + down * (y2 - y1), y1 + 7 / place.row), y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
+    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + wide / 2, x2 - wide / 2), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
     const spot = spots.find(([x, y]) => !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
     if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
   }
@@ -152,11 +153,11 @@ function drawRow(chart, place, device) {
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * Math.min(Math.max((wide - 3) / 3, 0), 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
+const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
-  const thick = Math.min(Math.max(Math.round(0.14 * each), 2), 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
+  const thick = between(Math.round(0.14 * each), 2, 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
     context.fillStyle = theme.on[letter];
@@ -176,7 +177,7 @@ const isLettered = (text) => +(text[0] > "9" && text.length > 1);   // in grey, 
 const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)] + RULES.letter_room * isLettered(text);   // with its space; two and more characters need more at their sides
 
 function numberSize(text, wide, tall) {   // 0 if the text does not fit
-  const room = textWidth(text, 0), [least, most] = RULES.sizes, size = Math.min(Math.max(Math.floor(Math.min(tall * RULES.high, wide * RULES.wide, (wide - room) / (textWidth(text, 1) - room))), least), most);
+  const room = textWidth(text, 0), [least, most] = RULES.sizes, size = between(Math.floor(Math.min(tall * RULES.high, wide * RULES.wide, (wide - room) / (textWidth(text, 1) - room))), least, most);
   return tall >= RULES.lowest && textWidth(text, size) <= wide ? size : 0;
 }
 
@@ -243,8 +244,8 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const words = numbersIn(chart);
   const room = step - write(words[0], step, y, { ...own, bold: true }) - EDGE - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
-  if (context.measureText(text).width > room) [text] = text.split(/, | at /);
-  for (let keep = text.length - 6, whole = text; keep > 0 && context.measureText(text).width > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
+  if (measure(text) > room) [text] = text.split(/, | at /);
+  for (let keep = text.length - 6, whole = text; keep > 0 && measure(text) > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
   write(text, EDGE, y, { ...bare, bold: true, colour: theme.text });
   write(words[1], within, y, own);
   const is_quiet = ["base", "=", "at bound"].includes(words[2]);
@@ -270,8 +271,8 @@ function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
 function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
   const gap = isNarrow() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(rangeHead()), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
   context.font = font(13, true);
-  const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => context.measureText(row[at]).width)) + (at === 1 && !rangeHead() ? 0 : gap));
-  const names = charts.map(({ short, note }) => context.measureText(note ? `${short} ${note}` : short).width), all = wide.reduce((sum, one) => sum + one, 0) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => context.measureText(fits).width + 8)));
+  const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => measure(row[at]))) + (at === 1 && !rangeHead() ? 0 : gap));
+  const names = charts.map(({ short, note }) => measure(note ? `${short} ${note}` : short)), all = sumOf(wide) + (wide[5] = Math.max(0, ...charts.map(fitOf).filter(Boolean).map((fits) => measure(fits) + 8)));
   if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
   let end = phone() ? width - EDGE - all : Math.min(EDGE + Math.max(...names, 0), width * 0.3);
   return wide.map((one) => (end += one));
@@ -288,7 +289,7 @@ function captionAt(x) {   // what a column of numbers is
 
 const steady = () => charts.some(({ begins }) => begins?.size);   // several iterations: step and idle time are of the steady part
 const stepHead = () => (steady() ? "step, steady" : "step"), idleHead = () => (steady() ? "idle, steady" : "idle");
-const widthOf = (text) => { context.font = font(11); return context.measureText(text).width; };
+const widthOf = (text) => { context.font = font(11); return measure(text); };
 
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs own bound" : "";
@@ -348,7 +349,7 @@ function drawNames({ chart, title, rows, end, first: origin, row, hidden }, firs
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
   const { chart, row } = place, ratio = ratioOf(), x1 = rightEdge() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
-  const most = Math.max(...charts.map((one) => Math.max(...[...Array(one.devices).keys()].map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
+  const most = Math.max(...charts.map((one) => Math.max(...upTo(one.devices).map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
     const [y1, y2] = [top, whole_row ? end - gapOf(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch

@@ -134,7 +134,7 @@ function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the s
 }
 
 function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in seconds, with their unit
-  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor, raw = span / (phone() ? 5 : Math.min(Math.max(4, innerWidth() / 110), 10));
+  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor, raw = span / (phone() ? 5 : between(innerWidth() / 110, 4, 10));
   const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9)), ticks = [];
   for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) ticks.push(tick * step / factor);
   const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
@@ -153,7 +153,7 @@ function drawAxis() {
   context.font = font(size); let end = 0;
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
-    const half = context.measureText(words).width / 2, x = Math.min(toX(tick), width - 1 - half);
+    const half = measure(words) / 2, x = Math.min(toX(tick), width - 1 - half);
     write(words, x, y + 7, { size, align: "center", line: "top" }); end = x + half;
   }
   if (!phone()) write(`time (${symbol})`, Math.max(x2 + 16, end + 10), y + 7, { size, line: "top" });
@@ -175,7 +175,7 @@ const endsInSight = (place) => isReal(place.chart) && !place.chart.faulty && inS
 function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
   const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";
   context.font = font(11, true);
-  const half = context.measureText(text).width / 2 + 5, middle = Math.min(Math.max((Math.max(toX(first), x1) + Math.min(toX(last), x2)) / 2, x1), width - half - 1);
+  const half = measure(text) / 2 + 5, middle = between((Math.max(toX(first), x1) + Math.min(toX(last), x2)) / 2, x1, width - half - 1);
   return [text, middle - half, middle + half];
 }
 
@@ -185,7 +185,7 @@ function rangeText() {   // begin and end of the selected range
 }
 
 function drawRange() {   // what is outside of the range is paler
-  const x1 = left(), x2 = x1 + innerWidth(), from = Math.min(Math.max(toX(range[0]), x1), x2), to = Math.min(Math.max(toX(range[1]), x1), x2);
+  const x1 = left(), x2 = x1 + innerWidth(), from = between(toX(range[0]), x1, x2), to = between(toX(range[1]), x1, x2);
   for (const place of places()) {
     const bottom = place.bottom - 2;
     for (const [begin, end] of [[x1, from], [to, x2 + 3]]) veil(themeName === "dark" ? 0.5 : 0.62, begin, place.rows - 3, end - begin, bottom - place.rows + 3);

@@ -60,7 +60,7 @@ function longer(chart, box) {   // seconds by which an action, and the wait befo
 
 function differences(chart) {   // of a measured step, the actions in view and the waits before actions that exceed the simulated ones most: { box, seconds, wait, what }
   if (!on.has("differences") || chart !== charts[MEASURED] || !partner(chart)) return [];
-  chart.longer ??= [...Array(chart.boxes).keys()].flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
+  chart.longer ??= upTo(chart.boxes).flatMap((box) => longer(chart, box).map((seconds, at) => ({ box, seconds, wait: at === 1 }))).filter(({ seconds }) => seconds).sort((one, other) => other.seconds - one.seconds);
   const seen = chart.longer.filter(({ box, wait, seconds }) => chart.end(box) > view.t0 && chart.start(box) - (wait ? seconds : 0) < view.t1);
   return [false, true].flatMap((waits) => seen.filter(({ wait }) => wait === waits).slice(0, MARKED)).map((one) => ({ ...one, what: !slowLines(chart, one.box, one.wait ? "stalls" : "stragglers").length ? "longer" : one.wait ? "stall" : "straggler" }))
     .filter(({ what, wait, seconds }) => what !== "longer" || !wait);

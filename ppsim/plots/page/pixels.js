@@ -10,7 +10,7 @@ const isMixed = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.
 const middle = (numbers) => numbers.sort()[numbers.length >> 1] || 0, slotOf = (chart) => (chart.slot ??= middle(chart.column.length.filter((_, box) => chart.kindOf(box).slot)) * chart.tick);   // seconds of the median slot
 function footOf() {   // columns that a column takes its mean over, so that boxes as wide as a column do not beat, at any density, nor slots whose halves mix
   const real = charts.filter(isReal), dense = ratioOf(), box = Math.min(...real.map(boxWidth)) * dense, slot = Math.max(...real.map((chart) => (isLow(chart) ? pixels(slotOf(chart)) * dense : 0)));
-  return Math.max(Math.min(Math.max(4.5 - box, 1), 3), Math.min(7.5 * dense - 4.5 * box, 3 * dense), Math.min(slot, 10 * dense - slot));   // wide slots need none
+  return Math.max(between(4.5 - box, 1, 3), Math.min(7.5 * dense - 4.5 * box, 3 * dense), Math.min(slot, 10 * dense - slot));   // wide slots need none
 }
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
@@ -74,9 +74,9 @@ function stepsOf(chart, device) {   // optimizer steps, which are among the acti
 let sheet = null, mean = new Float32Array(0);   // kept from frame to frame
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
   const { chart, first: top, row } = place, [first, last] = visible(place), ratio = ratioOf(), { tick } = chart;
-  const cols = Math.round(innerWidth() * ratio), column = Math.min(Math.max(Math.floor((x - left()) * ratio), 0), cols - 1);
+  const cols = Math.round(innerWidth() * ratio), column = between(Math.floor((x - left()) * ratio), 0, cols - 1);
   const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf()), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
-  const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && Math.min(Math.max(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0), lines - 1);
+  const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && between(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0, lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
   for (let device = Math.floor(above); device < below; device++) {
     const weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);

@@ -52,7 +52,7 @@ function leftIdle(chart) {   // the ledger without the idle time that other work
       idleBetween(chart, device, 0, chart.makespan, found);
       for (const [cause, part] of found) (left[cause] ||= new Array(chart.devices).fill(0))[device] = part;
     }
-    chart.filled = Object.values(left).flat().reduce((sum, part) => sum + part, 0) / (chart.devices * chart.makespan);
+    chart.filled = sumOf(Object.values(left).flat()) / (chart.devices * chart.makespan);
     chart.ledger = left;
   }
   return chart;
@@ -75,11 +75,11 @@ function fillRange() {
   const focused = [...panel.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
-    const found = real.map(rangeOf), idle = found.map(({ causes }) => [...causes.values()].reduce((sum, one) => sum + one, 0));
+    const found = real.map(rangeOf), idle = found.map(({ causes }) => sumOf(causes.values()));
     const cell = (...content) => make("td", {}, ...content), part = (name, share, colour) => { const one = make("i", { title: `${name} ${percent(share)}` }); one.style.background = colour; one.style.flexBasis = `${100 * share}%`; return one; };
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
-      const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = [...busy.values()].reduce((all, one) => all + one, 0), after = whole - sum - idle[at];
+      const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = sumOf(busy.values()), after = whole - sum - idle[at];
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
       const [size, symbol] = scaleOf(chart), held = (value) => (value / size).toLocaleString("en", { maximumSignificantDigits: symbol === "act." ? 4 : 3 });
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(make("span", { className: "bar" }, ...[...busy].filter(([, one]) => one > 0).map(([title, one]) => part(title, one / whole, kinds[title])), ...ordered.map((cause) => part(cause, causes.get(cause) / whole, theme.causes[cause])))),

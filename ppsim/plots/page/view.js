@@ -9,6 +9,8 @@ let keyed = false;   // whether a key was used after the pointer, which then sho
 let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
 let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
 
+const between = (value, least, most) => Math.min(Math.max(value, least), most), sumOf = (numbers) => [...numbers].reduce((sum, one) => sum + one, 0);
+const upTo = (count) => [...Array(count).keys()];
 const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => options.isPhone?.() ?? width <= 700;
@@ -72,13 +74,13 @@ const pixels = (seconds) => seconds / (view.t1 - view.t0) * innerWidth();
 const boxWidth = (chart) => pixels(chart.box);   // of the median box
 
 function see(from, to) {   // show these seconds, at least a hundred-millionth of the whole
-  const span = Math.min(Math.max(to - from, until * 1e-8), until), begin = Math.min(Math.max(from, 0), until - span);
+  const span = between(to - from, until * 1e-8, until), begin = between(from, 0, until - span);
   Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
 function focus() {   // [time, y] about which keys and buttons zoom: those of the chosen action if it is in sight
   const { chart, item } = chosen || {}, place = chart && places().find((one) => one.chart === chart), time = chart && (chart.start(item) + chart.end(item)) / 2;
-  return time > view.t0 && time < view.t1 ? [time, Math.min(Math.max(place.first + (chart.deviceOf(item) + 0.5) * place.row, place.rows), place.end)] : [(view.t0 + view.t1) / 2, CAPS + pane() / 2];
+  return time > view.t0 && time < view.t1 ? [time, between(place.first + (chart.deviceOf(item) + 0.5) * place.row, place.rows, place.end)] : [(view.t0 + view.t1) / 2, CAPS + pane() / 2];
 }
 
 function zoom(factor, time, y) {   // in time; rows that are much lower than boxes are long grow with them, and shrink again
@@ -92,7 +94,7 @@ function showWhole() { viewBefore = null; Object.assign(view, { t0: 0, t1: until
 
 function scroll(by) {   // pixels: the rows of all schedules, and behind their last one the schedules
   const hidden = Math.max(...places().map((place) => place.hidden), 0), top = view.top + (hidden && by / hidden);
-  view.top = Math.min(Math.max(top, 0), 1);
+  view.top = between(top, 0, 1);
   if (top === view.top && hidden) return;
   view.y += hidden ? (top - view.top) * hidden : by;
 }
@@ -102,7 +104,7 @@ const placeAt = (y) => places().find((one) => y < one.bottom) || places().at(-1)
 function zoomRows(factor, y) {   // the row at y does not move
   const found = placeAt(y);
   if (!found) return;
-  const point = Math.min(Math.max(y, found.rows), found.end), device = (point - found.first) / found.row, row = found.row * factor;
+  const point = between(y, found.rows, found.end), device = (point - found.first) / found.row, row = found.row * factor;
   view.row = 0;
   const fitting = Math.min(...charts.map(rowHeight));
   view.row = row > fitting * 1.001 ? Math.min(row, TALLEST) : 0;
@@ -113,9 +115,9 @@ function zoomRows(factor, y) {   // the row at y does not move
 
 function clamp() {
   if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(view.t0, view.t1);
-  view.top = view.row ? Math.min(Math.max(view.top, 0), 1) : 0;
+  view.top = view.row ? between(view.top, 0, 1) : 0;
   const more = Math.max(contentHeight() - pane(), 0);
-  view.y = more < 2 ? 0 : Math.min(Math.max(view.y, 0), more);
+  view.y = more < 2 ? 0 : between(view.y, 0, more);
   parts.filler.style.height = `${more < 2 ? 0 : more}px`;
   parts.pane.scrollTop = view.y;
   root.style.setProperty("--below", Math.max(pane() - contentHeight() + BELOW - 6, 0));   // what stands below the axis moves up to it

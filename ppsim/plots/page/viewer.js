@@ -90,7 +90,7 @@ function lineAt(x, y) {   // the nearest transfer within some pixels
   let best = null, nearest = 5;
   for (const line of lines) {
     const [x1, y1, x2, y2] = line.ends, long = (x2 - x1) ** 2 + (y2 - y1) ** 2;
-    const part = Math.min(Math.max(((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / (long || 1), 0), 1);
+    const part = between(((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / (long || 1), 0, 1);
     const distance = Math.hypot(x - x1 - part * (x2 - x1), y - y1 - part * (y2 - y1));
     if (distance < nearest) { nearest = distance; best = line; }
   }
@@ -177,7 +177,7 @@ function listen() {
 function wheel(event) {
   if (options.framed && document.activeElement !== canvas) return;   // the wheel scrolls the page around the frame
   event.preventDefault();
-  const by = (event.deltaY || event.deltaX) * (event.deltaMode ? 0.07 : event.ctrlKey ? 0.02 : 0.0022), factor = Math.exp(Math.min(Math.max(by, -0.22), 0.22));   // a notch of a wheel; touch pads send many small steps, and pinches with Ctrl
+  const by = (event.deltaY || event.deltaX) * (event.deltaMode ? 0.07 : event.ctrlKey ? 0.02 : 0.0022), factor = Math.exp(between(by, -0.22, 0.22));   // a notch of a wheel; touch pads send many small steps, and pinches with Ctrl
   if (event.shiftKey) zoomRows(1 / factor, event.offsetY);
   else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) move(event.deltaX / innerWidth(), 0);
   else if (event.offsetX < left()) move(0, event.deltaY);   // over the names: the other schedules
@@ -188,7 +188,7 @@ function wheel(event) {
 function point() {   // one finger or the mouse drags, two fingers zoom, a tap or click chooses
   const fingers = new Map();   // the latest event of each
   let begun = null, moved = false, selecting = false;
-  const spread = () => { const x = [...fingers.values()].map(({ clientX }) => clientX); return { x: x.reduce((sum, one) => sum + one, 0) / x.length, wide: Math.max(...x) - Math.min(...x) }; };
+  const spread = () => { const x = [...fingers.values()].map(({ clientX }) => clientX); return { x: sumOf(x) / x.length, wide: Math.max(...x) - Math.min(...x) }; };
   canvas.addEventListener("pointerdown", (event) => {
     fingers.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
@@ -209,7 +209,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
     if (fingers.size > 1) {
       zoom(Math.max(from.wide, 10) / Math.max(now.wide, 10), toTime(from.x - area.left), event.clientY - area.top);
       move((from.x - now.x) / innerWidth(), 0);
-    } else if (selecting) select(...[begun, event].map(({ clientX }) => snapped(Math.min(Math.max(clientX - area.left, left()), rightEdge()))).sort((one, other) => one - other), true);
+    } else if (selecting) select(...[begun, event].map(({ clientX }) => snapped(between(clientX - area.left, left(), rightEdge()))).sort((one, other) => one - other), true);
     else move((from.x - now.x) / innerWidth(), before.clientY - event.clientY);
   });
 }
@@ -258,7 +258,7 @@ function chooseFirst() { const chart = charts.find(isReal); choose(chart, chart.
 function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else below the pointer, else of the base
   const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? (latest && at(latest.offsetX, latest.offsetY)?.chart) ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
   const known = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), first = places.findIndex(([item]) => chart.end(item) > view.t0);   // of those in sight
-  const next = Math.min(Math.max(known >= 0 ? known + by : first, 0), places.length - 1), [item, place] = places[next];
+  const next = between(known >= 0 ? known + by : first, 0, places.length - 1), [item, place] = places[next];
   step = place;
   chosen = null; followed = [];
   hovered = { chart, item };
@@ -271,16 +271,16 @@ function stepTo(across, down) {   // choose the neighbour of the chosen action o
   const { chart, item } = chosen, device = chart.deviceOf(item), time = (chart.start(item) + chart.end(item)) / 2;
   if (!chart.isBox(item)) return;
   const [first, last] = chart.boxesOf(device);
-  if (across) return choose(chart, Math.min(Math.max(item + across, first), last - 1));
-  const rows = charts.flatMap((one) => [...Array(one.devices).keys()].map((row) => ({ chart: one, row })));
+  if (across) return choose(chart, between(item + across, first, last - 1));
+  const rows = charts.flatMap((one) => upTo(one.devices).map((row) => ({ chart: one, row })));
   const next = rows[rows.findIndex((one) => one.chart === chart && one.row === device) + down];
   if (!next) return;
   const [begin, end] = next.chart.boxesOf(next.row);
-  choose(next.chart, Math.min(Math.max(next.chart.firstEndingAfter(next.row, time), begin), end - 1));
+  choose(next.chart, between(next.chart.firstEndingAfter(next.row, time), begin, end - 1));
 }
 
 const PLAY = 10;   // seconds that the whole step takes
-const tellTime = () => tell(`at ${onAxis(playing.time)}, busy: ${charts.map((chart) => `${charts.length > 1 ? `${chart.short} ` : ""}${[...Array(chart.devices).keys()].filter((device) => chart.boxAt(device, playing.time) !== null).length} of ${chart.devices}`).join(" · ")}`);
+const tellTime = () => tell(`at ${onAxis(playing.time)}, busy: ${charts.map((chart) => `${charts.length > 1 ? `${chart.short} ` : ""}${upTo(chart.devices).filter((device) => chart.boxAt(device, playing.time) !== null).length} of ${chart.devices}`).join(" · ")}`);
 function play() {   // a line of time moves through what is seen; the key stops it
   if (playing?.running) { playing.running = false; tellTime(); return; }
   const last = longest(), from = playing && playing.time < last ? playing.time : 0, begun = performance.now();

@@ -92,12 +92,12 @@ const linesOf = (chart, item) => [
   ...(extra.lines?.(chart, item) || []),
 ];
 
-function named(chart) { return (chart.named ??= new Map([...Array(chart.boxes).keys()].map((box) => [nameOf(chart, box), box]))); }
+function named(chart) { return (chart.named ??= new Map(upTo(chart.boxes).map((box) => [nameOf(chart, box), box]))); }
 
 const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].filter(Boolean);   // why a straggler, or the stall before an action, is marked
 
 function mixedLines(place, x, y) {   // boxes that mix their colours: what the pixel is the mean of
-  const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = [...shares.values()].reduce((all, one) => all + one, 0) || 1, places = Math.max(placesOf(to - from) - 1, 1);
+  const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = sumOf(shares.values()) || 1, places = Math.max(placesOf(to - from) - 1, 1);
   return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, places)} to ${onAxis(to, places)}, mixed in this pixel`, ...[...new Set([...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()])].map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
 
