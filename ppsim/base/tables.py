@@ -190,7 +190,7 @@ def even_scale(values: Collection[float], unit: str, usual: float | None = None)
     scaled = [abs(value * scale.factor) for value in values]
     middle = statistics.median(scaled) if usual is None else usual * scale.factor
     least = 0 if unit == "tokens per second" else 1
-    most = 1 if unit == "fraction" else max(2 - math.floor(math.log10(max(middle, 1.0))), least)
+    most = 1 if unit == "fraction" else max(2 - math.floor(math.log10(max(middle, 0.1))), least)
     enough = (n for n in range(most) if all(abs(value - round(value, n)) < _ROUNDING for value in scaled))
     return scale, next(enough, most)
 

@@ -166,9 +166,10 @@ class Choice:
     @property
     def nothing_fits(self) -> str:
         """Text for outputs if nothing is ranked: why, and the nearest batches if no layout divides the config's."""
-        if near := [] if self.counts["points"] else self.space.near_batches():
+        if not self.counts["points"]:
+            near = ", ".join(map(str, self.space.near_batches()))
             words = f"no layout of {self.space.gpus:,} GPUs divides a batch of {self.space.batch}"
-            return f"{words}; the nearest that some divide: {', '.join(map(str, near))}"
+            return words + f"; the nearest that some divide: {near}" * bool(near)
         config = self.space.config
         if config.derived is None and config.memory_limit is not None:
             return f"nothing fits the memory_limit of {memory_limit(config, self.headroom):g} activations"
@@ -312,7 +313,8 @@ def _of_towers(
     nearest = None if ranked else min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     shown = ranked[0] if ranked else nearest
     if shown is None:
-        raise ConfigError(f"{search.source.place}: no encoder is possible beside a layout; {search.refusal}")
+        reasons = dict.fromkeys([search.refusal, *(one.nothing_fits for one in choices)])
+        raise ConfigError(f"{search.source.place}: no layout of encoder and backbone can run: {'; '.join(reasons)}")
     values: dict[str, list[Any]] = {}
     for key, listed in itertools.chain(*(one.space.values.items() for one in choices), search.values.items()):
         values[key] = [*dict.fromkeys([*values.get(key, []), *listed])]

@@ -89,7 +89,7 @@ class TowerSearch:
     too_large: list[Candidate] = field(default_factory=list)
     # as in `ppsim.studies.choose.Choice`
     counts: Counter[str] = field(default_factory=lambda: Counter(points=0, simulated=0, memory=0, step=0, refused=0))
-    refusal: str = "use more GPUs or more free keys"  # a rule that refused a point
+    refusal: str = "use more GPUs or more free keys"  # why nothing can run
 
     @classmethod
     def of(cls, source: ConfigSource, free: Keys, only: Keys, framework: str | None, research: bool) -> TowerSearch:
@@ -108,10 +108,14 @@ class TowerSearch:
             workload = config.costs.table(config.build()).workload
             gpus = workload.gpus if workload else 0
         values = {key: given or list(VALUES[key]) for key, given in wanted.items()}
-        named = value_at(source.data, NAME) is not None or NAME in (rest or ()) or NAME in (others or ())
-        return cls(
-            source, gpus, values, rest, others or {}, named or research, framework not in (None, *ENCODER_SCHEDULES)
-        )
+        listed = rest.get(NAME) if isinstance(rest, Mapping) else None
+        own_name = value_at(source.data, NAME) if framework is None and NAME not in (rest or ()) else None
+        named = bool(own_name or listed or NAME in (others or ()))
+        first_only = framework not in (None, *ENCODER_SCHEDULES)
+        found = cls(source, gpus, values, rest, others or {}, named or research, first_only)
+        if first_only:
+            found.refusal = f"{framework} runs an encoder in the first stage only (encoder.placement=first)"
+        return found
 
     def run(
         self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], float]
