@@ -13,9 +13,11 @@ from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, rounded_text, three_digits
 from ppsim.config import Config
-from ppsim.frameworks import LETTERS, SCHEDULES_OF_LAUNCH, frameworks_running
-from ppsim.launch import FRAMEWORKS, flags_in, own_framework
+from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.launch import flags_in, launched_by, own_framework
+from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.plots.scale import SAME
+from ppsim.run.schedules import Schedule
 from ppsim.run.timelines import Timeline
 from ppsim.studies.points import Candidate, memory_limit
 from ppsim.studies.towers import EncoderKey, encoder_size
@@ -25,20 +27,21 @@ OTHER = "*"  # after the letters of a change that the config's framework does no
 DIGITS = 3
 
 
-def runs_in(schedule: str, config: Config, changes: Mapping[str, Any] | None = None) -> str:
+def runs_in(schedule: str | Schedule, config: Config, changes: Mapping[str, Any] | None = None) -> str:
     """Return the letters of the frameworks that run a schedule with the config's model, as in `M T  `.
 
-    With `changes`, only frameworks count that have a launch file of the changed config. The changes may also move an
-    encoder, with which fewer schedules run.
+    PyTorch runs lists of a CSV file that pass its rules. With `changes`, only frameworks count that have a launch file
+    of the changed config. The changes may also move an encoder, with which fewer schedules run.
     """
-    model = config.model
+    model, name = config.model, schedule if isinstance(schedule, str) else schedule.name
     if changes is not None and model is not None and not config.has_encoder:
-        changed = config.changed(changes)
-        running = [SCHEDULES_OF_LAUNCH[name] for name in FRAMEWORKS if isinstance(flags_in(name, changed), list)]
+        running = launched_by(config.changed(changes))
+    elif not isinstance(schedule, str) and name.lower().endswith(".csv"):
+        running = [] if pytorch_fault(schedule) else ["PyTorch"]
     else:
         placed = encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) if config.has_encoder else "first"
-        running = frameworks_running(schedule, model is not None and model.experts > 0, placed != "first")
-    return " ".join(letter if name in running else " " for name, letter in LETTERS.items()) if running else "-"
+        running = frameworks_running(name, model is not None and model.experts > 0, placed != "first")
+    return " ".join(letter if one in running else " " for one, letter in LETTERS.items()) if running else "-"
 
 
 def gigabytes(size: float) -> str:

@@ -79,7 +79,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     rows, is_whole = comparison.rows(), bool(comparison.named) or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
     now = None if comparison.current is None else comparison.current.iteration_time
-    states = _states(comparison)
+    states, letters = _states(comparison), _letters(comparison, case)
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
     left_out = [] if comparison.named else [*over, *slower]
@@ -92,7 +92,8 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     ranks = _ranks(shown, is_predicted)
     tie = "N=: order not certain" if is_predicted else f"N=: equal within {percent_text(SAME, 0)}"
     cells = [
-        {"#": ranks[row["schedule"]], **_cells(row, states[row["schedule"]], own, now, case, verbose)} for row in table
+        {"#": ranks[name], **_cells(row, states[name], own, now, letters[name], verbose)}
+        for name, row in ((row["schedule"], row) for row in table)
     ]
     notes = [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
     has_tie = any("=" in one["#"] for one in cells)
@@ -107,7 +108,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     legend = [LEGEND] * any(one["runs in"] != "-" for one in cells)
     if any(states[row["schedule"]] == "tight" for row in table):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
-    lines = [*paragraph(_verdict(best or rows, states, own, now, case)), "", *_table(cells)]
+    lines = [*paragraph(_verdict(best or rows, states, own, now, letters)), "", *_table(cells)]
     lines += more_lines(len(shown) - len(table), "")
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_layouts(rows)] if verbose else []
@@ -115,7 +116,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     return "\n".join(lines).rstrip("\n")
 
 
-def _cells(row: dict, state: str, own: str | None, now: float | None, case: Config, verbose: bool) -> dict[str, str]:
+def _cells(row: dict, state: str, own: str | None, now: float | None, runs: str, verbose: bool) -> dict[str, str]:
     """Return the cells of a schedule by the heads of their columns, except its rank; "" for what does not apply."""
     marks = " (config)" * (row["schedule"] == own) + " (asynchronous)" * row["asynchronous"]
     return {
@@ -126,7 +127,7 @@ def _cells(row: dict, state: str, own: str | None, now: float | None, case: Conf
         "memory": _peak(row),
         "": "" if state == "fits" else state,
         "mfu": value_text(row["mfu"], "fraction", unknown="") if verbose else "",
-        "runs in": runs_in(row["schedule"], case),
+        "runs in": runs,
     }
 
 
@@ -141,13 +142,18 @@ def _states(comparison: Comparison) -> dict[str, str]:
     return {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
 
 
+def _letters(comparison: Comparison, case: Config) -> dict[str, str]:
+    return {run.schedule.name: runs_in(run.schedule, case) for run in comparison.timelines}
+
+
 def _lead(comparison: Comparison, case: Config) -> str:
     """Return the fastest of the schedules drawn that fits, for their page, and the interval."""
     drawn, states = [run.schedule.name for run in comparison.drawn], _states(comparison)
     listed = [row for row in comparison.rows() if row["schedule"] in drawn]
     rows = [row["schedule"] for row in sorted(listed, key=lambda row: row["asynchronous"])]
     fitting = [name for name in rows if states[name] == "fits"]
-    running = [name for name in fitting if runs_in(name, case) != "-"]
+    letters = _letters(comparison, case)
+    running = [name for name in fitting if letters[name] != "-"]
     if not fitting:
         text = "none of these fits the memory" if len(rows) > 1 else "it does not fit the memory"
         return " · ".join(filter(None, [text, _interval_line(comparison)]))
@@ -187,7 +193,7 @@ def _ranks(rows: list[dict], uncertain: bool) -> dict[str, str]:
     return {row["schedule"]: text for row, text in zip(rows, texts, strict=True)}
 
 
-def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, case: Config) -> str:
+def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, letters: dict[str, str]) -> str:
     """Return the fastest schedule, and the fastest that a framework runs if that is another one."""
 
     def change(row: dict) -> str:
@@ -200,11 +206,11 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
         return (
             f"{_short_name(str(own))}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
         )
-    running = [row for row in best if runs_in(row["schedule"], case) != "-" and states[row["schedule"]] == "fits"]
+    running = [row for row in best if letters[row["schedule"]] != "-" and states[row["schedule"]] == "fits"]
     if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
         return _against_own(own, now, best) + memory
     text = f"{_short_name(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
-    if runs_in(best[0]["schedule"], case) != "-":
+    if letters[best[0]["schedule"]] != "-":
         return text
     if not running or running[0]["schedule"] == own:
         return f"{text}; no framework runs it, and no faster schedule of a framework fits"

@@ -81,6 +81,11 @@ def flags_by_framework(config: Config) -> dict[str, list[str] | PpsimError]:
     return {name: flags_in(name, config) for name in sorted(FRAMEWORKS, key=lambda name: name != own)}
 
 
+def launched_by(config: Config) -> list[str]:
+    """Return the names in SCHEDULES of the frameworks that have a launch file of a config."""
+    return [SCHEDULES_OF_LAUNCH[name] for name in FRAMEWORKS if isinstance(flags_in(name, config), list)]
+
+
 @checked_call()
 def to_launch(config: AnyConfig, framework: str) -> str:
     """Return the text that launches a config in a framework.

@@ -281,14 +281,9 @@ def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
 
 def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any]]) -> None:
     """Raise one ConfigError with the faults of a config that no point of the sweep mends."""
-    first, last = (_faults(source, points[index]) for index in (0, -1))
-    swept = [*points[0]]
-    common = [
-        fault
-        for fault in first
-        if fault in last
-        and ("unknown key" in fault or not any(key.startswith(re.split(r"[ :]", fault)[0]) for key in swept))
-    ]
+    compared = (points[0], points[-1] if len(points) > 1 else {})
+    first, last = (_faults(source, changes) for changes in compared)
+    common = [fault for fault in first if fault in last]
     if common:
         raise ConfigError(f"{source.place}: " + "; ".join(common), common)
 
