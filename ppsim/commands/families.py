@@ -59,7 +59,8 @@ def _overview(chosen: list[RegisteredFamily], verbose: bool) -> str:
         return "\n".join([*lines, "", *aligned(rows)])
     groups = dict.fromkeys([*(one.group for one in chosen if one.group != "other"), "other"])
     rows = [(group, " ".join(_marked(one) for one in chosen if one.group == group)) for group in groups]
-    return "\n".join([*lines, "", *aligned([row for row in rows if row[1]])])
+    width = max(map(len, groups))
+    return "\n".join([*lines, "", *(line for group, names in rows for line in paragraph(names, f"{group:<{width}}  "))])
 
 
 def _marked(family: RegisteredFamily) -> str:

@@ -128,7 +128,7 @@ def _bubbles(filling: Filling) -> Iterator[str]:
 
 def _devices(filling: Filling) -> Iterator[str]:
     pieces = [filling.device == device for device in range(len(filling.idle))]
-    rows = [["device", "pieces", "idle", "used", "too short", "too little memory", "peak before", "peak after"]]
+    rows = [["device", "pieces", "idle", "used", "too short", "too little memory", "peak", "after"]]
     for device, mine in enumerate(pieces):
         columns = (filling.idle, filling.used, filling.too_short, filling.too_little_memory)
         peaks = (filling.peak_before, filling.peak_after)
