@@ -22,6 +22,7 @@ from charts import (
     THEMES,
     PixelColumns,
     areas,
+    borders,
     costs_text,
     draw,
     draw_bars,
@@ -1133,6 +1134,16 @@ def test_lines_share_no_colour_while_another_is_free():
         lines = {name: [(4, 1.0 + at), (8, 2.0 * at)] for at, name in enumerate(names)}
         (axes,) = draw_lines(lines, "m", "step time", "seconds", theme=theme).axes
         assert len({line.get_color() for line in axes.lines}) == len(names)
+
+
+def test_areas_of_nearly_one_tone_have_a_straight_line_between_them_in_grey():
+    boxes = make_boxes(run("zb-h1", 64, 256, ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)))
+    lines = borders(boxes, GREY)
+    assert len(lines) == 2  # F + I + idle beside F + I + W, and I + W + idle beside W
+    for (left, top), (right, bottom) in lines:
+        assert abs(top - 0.5) < 8
+        assert abs(bottom - 63.5) < 8
+        assert abs(right - left) == pytest.approx(64, rel=0.3)  # a device takes over the next one's work after 1.1 s
 
 
 def test_bars_of_zero_without_a_note_are_one_row():

@@ -14,12 +14,13 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
-from ppsim.plots.palette import Theme, mixed
+from ppsim.plots.palette import Theme, contrast, mixed
 from ppsim.plots.pixels import WINDOWS, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
+_BESIDE, _ALIKE = 4, 1.4  # maximum cells between neighbours, and contrast of those with a line between them
 _COLUMNS, _ROWS = 1024, 64  # maximum cells of the grid in which areas are searched
 
 
@@ -97,6 +98,30 @@ def areas(boxes: Boxes) -> list[Area]:
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], whole, runs, cell))
     return found
+
+
+def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
+    """Return the straight lines between areas in nearly one tone, as points in seconds and devices.
+
+    They are longer than the areas' common border by a period and a half, below which there are no areas.
+    """
+    every, found = areas(boxes), dict[tuple[int, int], list[tuple[float, float]]]()
+    colours = [area.colour(theme) for area in every]
+    for row in sorted({row for area in every for row in area.runs}):
+        runs = sorted((area.runs[row], number) for number, area in enumerate(every) if row in area.runs)
+        for (one, left), (other, right) in pairwise(runs):
+            if other.first - one.last <= _BESIDE and contrast(colours[left], colours[right]) < _ALIKE:
+                second, device = every[left].cell
+                middle = (one.last + other.first) / 2 * second, (row + 0.5) * device
+                found.setdefault((left, right), []).append(middle)
+    lines = []
+    for line in map(np.array, found.values()):
+        way, place = line[-1] - line[0], line[:, 1]
+        apart = line[:, 0] - np.interp(place, place[[0, -1]], line[[0, -1], 0])
+        if way[1] > 0 and np.abs(apart).max() <= _BESIDE * every[0].cell[0]:  # straight
+            longer = 1.5 * boxes.period / max(abs(float(way[0])), boxes.period) * way
+            lines.append(np.array([line[0] - longer, line[-1] + longer]))
+    return lines
 
 
 def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:

@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.patheffects import Stroke
 from matplotlib.text import Text
@@ -19,7 +19,7 @@ from matplotlib.transforms import Bbox, IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.areas import areas
+from ppsim.plots.areas import areas, borders
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -201,6 +201,10 @@ class ChartRows(Artist):
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
         for kind, mine, edges in boxes.parts(wide > scale.NARROWEST_GAP):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
+        if self.labels and theme is GREY and not gap and is_mixed(boxes, place.second / place.pixel):
+            corner, unit = (place.x(0.0), place.top), (place.second, -place.row)
+            lines = [np.array(line) * unit + corner for line in borders(boxes, theme)]
+            self._draw_part(LineCollection(lines, colors=theme.paper, linewidths=POINTS), renderer)
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
