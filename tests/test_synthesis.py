@@ -2,7 +2,7 @@
 
 import itertools
 import math
-import sys
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import ppsim
 from ppsim.actions import Kind
 from ppsim.search import Problem
 from ppsim.search.local_search import LocalSearch
-from ppsim.search.solver import WindowModel, WindowSearch
+from ppsim.search.solver import OrderModel
 
 UNIT = ppsim.Costs(forward=2, input_grad=2, weight_grad=2)  # a stage of two a device takes 1 s
 PLACEMENTS = {"one": 1, "loop": 2, "v": 2, "wave": 4}
@@ -187,32 +187,20 @@ def problem_of_eight():
     return Problem.of(8, 24, np.arange(8), costs, True, np.full(8, 5.0))
 
 
-def test_windows_of_the_solver_never_make_lists_longer_and_the_same_seed_gives_the_same():
-    lists = LocalSearch(problem_of_eight(), [], 0).best
-    first, second = (WindowSearch(lists, seed=3) for _ in range(2))
-    for _ in range(4):
-        shortest = first.best.makespan
-        first.advance()
-        second.advance()
-        assert first.best.makespan <= shortest
-        assert np.array_equal(first.best.codes, second.best.codes)
-        assert first.best.problem.fits(first.best.columns())
-
-
-def test_a_window_of_all_rows_is_the_whole_problem():
+def test_the_solver_meets_its_bound_on_a_small_problem():
     problem = replace(problem_of_eight(), m=2)
     best = LocalSearch(problem, [], 0).best
-    found, bound = WindowModel(best, np.ones(problem.rows, bool)).solve(num_workers=1)
+    found, bound = OrderModel(best).solve(num_workers=1)
     assert problem.lower_bound <= bound * (1 + 1e-9)
     assert found.makespan == pytest.approx(bound)
 
 
-def test_a_search_for_some_seconds_ends_with_windows_where_the_solver_is_installed(monkeypatch):
+def test_a_search_for_some_seconds_tells_its_rounds_and_is_no_longer_than_what_it_begins_with():
     options = {"memory_limit": 5, "costs": ppsim.Costs(forward=1, input_grad=1.4, weight_grad=0.6, latency=0.1)}
-    schedule = found("one", 8, 24, seconds=3, rounds=None, **options)
-    assert "windows of the solver: " in schedule.found
-    monkeypatch.setitem(sys.modules, "ortools.sat.python.cp_model", None)
-    assert "windows" not in found("one", 8, 24, seconds=0.2, rounds=None, **options).found
+    first, longer = (found("one", 8, 24, seconds=seconds, rounds=None, **options) for seconds in (0, 1))
+    assert " of search: " not in first.found
+    assert re.search(r"\d+ rounds? of search: ", longer.found)
+    assert ppsim.simulate(longer, options["costs"]).makespan <= ppsim.simulate(first, options["costs"]).makespan
 
 
 def test_a_limit_in_bytes_counts_weights_and_activations():

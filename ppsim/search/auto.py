@@ -21,9 +21,8 @@ from ppsim.families.registry import families, family, require_count
 from ppsim.plan.holding import static_bytes
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.list_scheduling import ROUNDING
-from ppsim.search.local_search import LocalSearch, usual_rounds
+from ppsim.search.local_search import LocalSearch, search_until, usual_rounds
 from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_of
-from ppsim.search.solver import TimedSearch
 
 MAX_ROUNDS = 2**31 - 1
 MAX_NAMED = 4  # devices in a text
@@ -74,8 +73,7 @@ def auto(
     split : bool
         Backward as I and W (the default), or as B.
     seconds : float, optional
-        Time of the search: rounds, which get longer, then windows that OR-Tools solves if it is installed (extra
-        `solver`). Their number depends on the machine, and so may the schedule.
+        Time of the search in rounds, which get longer. Their number depends on the machine, and so may the schedule.
     rounds : int, optional
         Rounds of the search; default: the number that takes some seconds, none if the schedule is large. The search
         ends earlier if the schedule is proven shortest.
@@ -198,10 +196,9 @@ def _searched(
     """
     began = time.monotonic()
     search = LocalSearch(problem, bases, seed)
-    timed = None if seconds is None else TimedSearch(search, seconds - (time.monotonic() - began))
     try:
-        if timed is not None:
-            timed.run()
+        if seconds is not None:
+            search_until(search, began + seconds)
         else:
             planned = usual_rounds(problem) if rounds is None else rounds
             for _ in track(range(planned), planned, "search"):
@@ -211,6 +208,4 @@ def _searched(
     except KeyboardInterrupt:
         note_failure()  # a store must not keep half a search
     steps = f"{search.turn} round{'s' * (search.turn > 1)} of search" if search.turn else ""
-    if timed is not None and timed.windows is not None:
-        steps += f" and {timed.windows.turn} windows of the solver"
     return [search.best, *(search.others if problem.microbatches_differ else [])], steps

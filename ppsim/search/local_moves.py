@@ -96,19 +96,6 @@ def improve_lists(work, now, other, scratch, codes, ends, moves, threshold, seed
 
 
 @kernel
-def replay_lists(work, now, scratch, codes, ends, tails):
-    """Fill the `ends` and `tails` of the lists `codes`; return their length, inf if they block or break a limit."""
-    for row in range(len(codes)):
-        now.codes[row] = codes[row]
-    length = replay(work, now, scratch, NEVER_ENDS)
-    if length < NEVER_ENDS:
-        trace_back(work, now)
-        for row in range(len(codes)):
-            ends[row], tails[row] = now.ends[row], now.tails[row]
-    return length
-
-
-@kernel
 def store_best(now, codes, ends, length):
     """Store the lists as the best ones; return their length."""
     for row in range(len(codes)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
 
+from ppsim.base.progress import Bar
 from ppsim.search.list_scheduling import ALWAYS, BACKWARD, FIRST, NEVER, OTHER, Rules
 from ppsim.search.problem import Problem, TimedLists
 
@@ -173,6 +175,27 @@ def search_briefly(problem: Problem, bases: list[TimedLists]) -> TimedLists:
     for _ in range(rounds):
         search.advance()
     return search.best
+
+
+def search_until(search: LocalSearch, end: float) -> None:
+    """Run rounds until a time of `time.monotonic`, or until the best lists are proven shortest.
+
+    After the usual rounds, short rounds hardly improve the lists. Longer ones, with an acceptance threshold of up to
+    two mean lengths, find better lists; so the moves of a round double after each cycle of all thresholds.
+    """
+    began = now = time.monotonic()
+    usual, longer = max(usual_rounds(search.problem), len(THRESHOLDS)), 1
+    with Bar("search, tenths of a second", int(10 * (end - began))) as bar:
+        while now < end and not search.problem.is_optimal(search.best.length):
+            before = now
+            search.advance(longer)
+            now = time.monotonic()
+            seconds_of_usual = (now - before) / longer
+            more = search.turn - usual
+            if more >= 0 and more % len(THRESHOLDS) == 0:
+                longer *= 2
+            longer = max(min(longer, int((end - now) / 2 / max(seconds_of_usual, 1e-6))), 1)
+            bar.update(int(10 * (now - began)))
 
 
 def tighten(lists: TimedLists) -> TimedLists:

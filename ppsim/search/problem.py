@@ -6,7 +6,6 @@ whole B) and 2 for W. The columns by code come from the rules of `plan/`, applie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import run_lists
 from ppsim.search.list_scheduling import NONE, ROUNDING, Rules, Work, initial_state, schedule_greedily
-from ppsim.search.local_moves import improve_lists, replay_lists, scratch_of
+from ppsim.search.local_moves import improve_lists, scratch_of
 
 DEFAULT_COSTS = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 PLACEMENTS = ("one", "loop", "v", "wave")
@@ -259,18 +258,10 @@ class Problem:
 
     def timed(self, codes: np.ndarray) -> TimedLists | None:
         """Return lists of these codes, or None if they block or break a limit."""
-        ends, _, length = self._run_lists(codes)
-        return TimedLists(self, codes, ends - self.seconds[codes]) if length < math.inf else None
-
-    def tails(self, lists: TimedLists) -> np.ndarray:
-        """Return the minimum seconds from the end of each row to the end of all."""
-        return self._run_lists(lists.codes)[1]
-
-    def _run_lists(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        ends, tails = np.zeros((2, self.rows))
-        now, _, scratch = scratch_of(self.work)
-        length = call_fastest(replay_lists, self.rows * self.runs, self.work, now, scratch, codes, ends, tails)
-        return ends, tails, length
+        columns = TimedLists(self, codes, np.zeros(len(codes))).columns()
+        ends = ends_of(columns, self.table)
+        runs = bool((ends >= 0).all()) and self.fits(columns)
+        return TimedLists(self, codes, ends - self.seconds[codes]) if runs else None
 
     def lists_of(self, schedule: ScheduleColumns) -> TimedLists:
         """Return a schedule as timed lists: each B as its I and W, the nth row of a code on microbatch n."""
