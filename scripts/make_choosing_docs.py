@@ -42,7 +42,7 @@ optimizer: sync
 COMMAND = ["ppsim", "choose", "llama-3-8b.yaml", "--framework", "Megatron-LM"]
 NO_RECOMPUTE = (
     "faster, as similar runs were: the run repeats every forward, and with the best groups found all activations "
-    "fit, also beside a quarter of the memory in fragments. Hagemann et al. measured 13B to 65B on A100 both ways, "
+    "fit, even if fragments take a quarter of the memory. Hagemann et al. measured 13B to 65B on A100 both ways, "
     "each with its best groups: without recomputation steps are 4 to 26 % faster (arXiv 2311.05610, their data). Full "
     "recomputation was usual before 2022, when Korthikanti et al. published what it costs."
 )

@@ -347,7 +347,7 @@ def sections(report: dict) -> Iterator[str]:
         return [bench for bench in of([test]) if notes.items() <= bench["extra_info"].items()]
 
     yield AIMS
-    yield markdown(["aim", "asked", "measured", "met"], aim_rows(select))
+    yield markdown(["aim", "required", "measured", "met"], aim_rows(select))
     yield ENGINES
     yield table(of(COMPARISON[0]), COMPARISON[1])
     auto = of(["test_where_auto_changes_from_the_event_model_to_the_compiled_engine"])[0]

@@ -383,7 +383,7 @@ def test_sharding_stands_for_its_keys_in_a_file_and_in_a_change(kind):
         ({"layout.sharding": "some"}, "layout.sharding: 'some' is not known; use one of: none, opt"),
         (
             {"layout.sharding": "weights", "layout.sharded": True},
-            "layout.sharding: stands for .*; leave out it or sharded",
+            "layout.sharding: sets .*; leave out sharding, or sharded",
         ),
         ({"layout.sharding": "hybrid"}, "layout.sharding: hybrid needs replicas above 1"),
     ],

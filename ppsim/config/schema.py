@@ -239,7 +239,7 @@ SHARDING_KEYS = tuple(SHARDINGS["none"])
 
 
 def with_sharding_keys(data: dict[str, Any]) -> dict[str, Any]:
-    """Return `data` with the keys that `layout.sharding` stands for; unchanged if it contradicts others or is wrong."""
+    """Return `data` with the keys that `layout.sharding` sets; unchanged if it contradicts others or is wrong."""
     section = data.get("layout")
     kind = section.get("sharding") if isinstance(section, dict) else None
     if not isinstance(section, dict) or not isinstance(kind, str) or kind not in SHARDINGS or sharding_fault(section):
@@ -249,10 +249,10 @@ def with_sharding_keys(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def sharding_fault(section: Mapping[str, Any]) -> str | None:
-    """Return the fault of a section `layout` between `sharding` and the keys that it stands for, or None."""
+    """Return the fault of a section `layout` between `sharding` and the keys that it sets, or None."""
     given = [key for key in SHARDING_KEYS if section.get(key) is not None]
     if section.get("sharding") is not None and given:
-        return f"stands for {', '.join(SHARDING_KEYS)}; leave out it or {', '.join(given)}"
+        return f"sets {', '.join(SHARDING_KEYS)}; leave out sharding, or {', '.join(given)}"
     copies = section.get("replicas")
     if section.get("sharding") == "hybrid" and copies in (None, 1):
         return "hybrid needs replicas above 1: the groups that hold all weights, such as the nodes of the job"

@@ -21,7 +21,7 @@ _SHAPE = {
     "num_layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
     "ffn": "intermediate_size", "vocabulary": "vocab_size",
 }  # fmt: skip
-SLIDING = "sliding_attention"  # stands for a block with a window in `layer_types`
+SLIDING = "sliding_attention"  # name of a block with a window in `layer_types`
 _CHANGES_SHAPE = re.compile(  # names of fields that may change a shape
     "num_|_num|size|_dim$|rank|layer|expert|head|block|gate|window|residual|share|attn|index|compress"
 )

@@ -20,7 +20,7 @@ from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
 from ppsim.lowering.sharding import MAX_ACTIVE_STAGES
 
 WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
-# Values of `layout.sharding`, and the keys that each stands for.
+# Values of `layout.sharding`, and the keys that each sets.
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     kind: {"distributed_optimizer": optimizer, "sharded_gradients": gradients, "sharded": weights}
     for kind, optimizer, gradients, weights in (

@@ -33,7 +33,7 @@ def _word(default: str, other: str) -> Any:
 @described
 @dataclass(frozen=True)
 class Shape:
-    """Shape of a decoder-only transformer; 0 stands for a field's default.
+    """Shape of a decoder-only transformer; 0 means a field's default.
 
     Raises ConfigError with the field, its value and what is legal.
     """

@@ -85,7 +85,7 @@ class Moves(NamedTuple):
 class Extra(NamedTuple):
     """Memory that a framework holds beyond the tensors that the shapes of a model give."""
 
-    # part of the activations that the allocator reserves more, in fragments that fit no other tensor
+    # bytes of fragments, which the allocator reserves but no tensor uses, as a fraction of the activations
     fragments: float = 0.0
     gradients: bool = False  # True if a bf16 gradient of every parameter is held until a backward ends
     # inputs, outputs and gradients of a block's products that a backward holds whole with sequence parallelism

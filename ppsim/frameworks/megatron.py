@@ -37,9 +37,9 @@ OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.
 # exchange (moe/token_dispatcher.py): a norm, three all-to-alls, ten of Triton that permute, sort and go back, copies of
 # numbers of tokens to the host, and lists of experts' tensors.
 HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(100, 45))
-# core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP reduces a block beside the backward of the next,
-# and with --fsdp-double-buffer holds the gradients of no more: docs/user-guide/features/megatron_fsdp.md. A gradient
-# that one GPU alone holds is added to itself with each microbatch: issue 6660, mended in September 2026 (pull 6773).
+# core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP overlaps a block's reduction with the backward of
+# the next, and with --fsdp-double-buffer holds the gradients of these two: docs/user-guide/features/megatron_fsdp.md. A
+# gradient that one GPU alone holds is added to itself with each microbatch: issue 6660, fixed in September 2026 (6773).
 BUCKETS = Messages(40e6, 1e6, blocks=2, lone=False)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Passes of core/tensor_parallel/cross_entropy.py without --cross-entropy-loss-fusion: in F a cast to fp32, largest, its
@@ -60,7 +60,7 @@ SINCE = {
     "layout.overlap=two-stream": "core 0.14", "schedule.name=combined-1f1b": "core 0.14",
     **{f"layout.{key}=fp8 block": "core 0.16" for key in ("sharded", "sharded_gradients")},
 }  # fmt: skip
-# Its FSDP runs beside tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
+# Its FSDP runs with tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
 # functional test of it, and no recipe of Megatron-Bridge, has a pipeline.
 WITHOUT_PIPELINE = ("gradients", "weights", "hybrid")
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,

@@ -135,7 +135,7 @@ class Tracks:
     def _lay_nodes(self) -> None:
         """Find times, stage, microbatch and name of each node of the step's graph: rows, transfers, then streams.
 
-        Find for each node also the last predecessor with a name. Prefix -1 stands for no name.
+        Find for each node also the last predecessor with a name. Prefix -1 means no name.
         """
         run, schedule, graph = self.timeline, self.schedule, self.graph
         stages, source, streams = schedule.num_stages, run.plan.source, slice(self.first_stream, None)

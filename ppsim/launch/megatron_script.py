@@ -321,7 +321,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
         flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
     layout |= read_rows(flags, *LAYOUT, CONTEXT, TENSOR)
     sections = {"model": model, "layout": layout, "schedule": {"devices": layout.pop("devices")}}
-    if not layout["sequence_parallel"]:  # no flag: all-reduces run beside weight gradients (tensor_parallel/layers.py)
+    if not layout["sequence_parallel"]:  # no flag: all-reduces overlap weight gradients (tensor_parallel/layers.py)
         layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)

@@ -18,7 +18,7 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError
 
-UNRESOLVED = "\N{REPLACEMENT CHARACTER}"  # stands for what only a shell can know, such as $(nproc)
+UNRESOLVED = "\N{REPLACEMENT CHARACTER}"  # marks text that only a shell can know, such as $(nproc)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _DECLARATIONS = ("export", "declare", "local", "readonly", "typeset")
 _RUNNERS = ("source", ".", "bash", "sh")  # of another script

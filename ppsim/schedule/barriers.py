@@ -56,7 +56,7 @@ class Barriers(SizedColumns, EqualColumns):
         return list_numbers(self.first)
 
     def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
-        """Return whether each entry of a column of barriers is one of this kind; -1 stands for no barrier."""
+        """Return whether each entry of a column of barriers is one of this kind; -1 means no barrier."""
         return (barrier >= 0) & (self.kind[barrier] == kind)
 
 

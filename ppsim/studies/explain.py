@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.explain/1"
 
 DIFFERENCE = {
-    "schedule": "the simulated run has another schedule than the measured one, or steps and noise beside its actions",
-    "queues": "the simulated transport queues transfers; what is measured has their waits in its own times",
-    **{kind: f"{kind} takes another time than the costs give, by stage" for kind in ("F", "B", "I", "W")},
-    "transfers": "transfers take another time than the costs give, by link",
+    "schedule": "the simulated run has another schedule than the measured one, or also optimizer steps and noise",
+    "queues": "the simulated transport queues transfers; measured transfers contain these waits",
+    **{kind: f"{kind} takes longer or shorter than the costs give, by stage" for kind in ("F", "B", "I", "W")},
+    "transfers": "transfers take longer or shorter than the costs give, by link",
     "noise": "single actions and transfers take more or less than the median of their stage or link",
     "overhead": "devices start actions later than their inputs arrive: launches, the host, the clocks",
 }

@@ -41,7 +41,7 @@ class Key:
     EXCHANGE, GROUPED, OVERLAP = "layout.expert_exchange", "layout.grouped_experts", "layout.overlap"
     FUSED_ROUTER, FP8, SEQUENCE = "layout.fused_router", "layout.fp8", "layout.sequence_parallel"
     OVERLAP_TENSOR, OVERLAP_DATA = "layout.overlap_tensor", "layout.overlap_data"
-    SHARDING = "layout.sharding"  # stands for the keys of SHARDINGS and for `REPLICAS`
+    SHARDING = "layout.sharding"  # sets the keys of SHARDINGS and `REPLICAS`
     REPLICAS = "layout.replicas"
 
 
@@ -215,7 +215,7 @@ def schedules_run_by(
 ) -> list[str]:
     """Return the families that a framework runs with the model unchanged, in the order of the registry.
 
-    This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None stands for any framework, or any of
+    This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None means any framework, or any of
     `runners`; `research` then adds the families that no framework runs. Raises ConfigError for an unknown framework.
     """
     if framework is not None and framework not in SCHEDULES:

@@ -137,7 +137,7 @@ class Space:
         """Return the keys of a kind of sharding over this many copies; None if it is impossible or equals another."""
         if kind in self.without_pipeline and size(Key.DEVICES) > 1:
             return None
-        if copies == 1:  # nothing can be sharded: the first kind stands for all
+        if copies == 1:  # nothing can be sharded, so that all kinds equal the first
             return {**SHARDINGS["none"], Key.REPLICAS: 1} if kind == self.values[Key.SHARDING][0] else None
         replicas = 1
         if kind == "hybrid":  # each node holds a whole copy of the weights
