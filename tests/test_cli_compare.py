@@ -204,6 +204,8 @@ def test_a_schedule_of_ones_own_is_compared(tmp_path):
     assert [row["makespan"] for row in rows] == [27, 33]
     refused = document("--schedules", f"1f1b,{file}", "--devices", 4, "--microbatches", 9)["refused"]
     assert "4 devices and 8 microbatches" in refused[str(file)]
+    shown = ppsim("compare", "--schedules", f"1f1b,{file}", *SIZES).out
+    assert {line.split()[-1] for line in shown.splitlines() if "mine.csv  " in line} == {"T"}
 
 
 def test_the_configs_slow_device_slows_every_schedule():

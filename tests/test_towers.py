@@ -329,6 +329,14 @@ def test_no_framework_gets_flags_for_two_towers():
         ppsim.to_launch(as_config(CONFIG), "Megatron-LM")
 
 
+def test_a_framework_offers_only_what_it_runs_beside_the_encoder():
+    job = changed(placement="separate", stages=1, layout={"data": 1}) | {"batch": 16}
+    found = ppsim.choose(job, ["schedule.name"], framework="Megatron-LM", headroom=0)
+    assert {one.changes["schedule.name"] for one in found.ranked} == {"1f1b"}
+    with pytest.raises(ppsim.ConfigError, match="can run: PyTorch runs an encoder in the first stage only"):
+        ppsim.choose(job, ["schedule.name"], framework="PyTorch")
+
+
 AUDIO = {"name": "audio", "merge": 2, "model": {"num_layers": 2, "hidden": 128, "heads": 2, "sequence": 128}}
 
 
