@@ -388,6 +388,8 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
         ("--num-experts 4 --moe-layer-freq 2 --multi-latent-attention", {"pattern": "[+E][+-][+E][+-]"}),
         ("--num-experts 4 --first-k-dense-replace 1 --n-shared-experts 2", {"dense_layers": 1, "shared_experts": 2}),
         ("--position-embedding-type own", {"positions": "rotary"}),
+        ("--window-size (127,0) --window-attn-skip-freq 4", {"window": 128, "window_period": 4}),
+        ("--window-size (127,0) --window-attn-skip-freq [1]*4", {"window": 128, "window_period": 0}),
         ("--attention-head-type multiquery", {"key_value_heads": 1}),
         ("--data-impl mmap", {"attention": "full"}),
         ("--data-impl mmap --use-flash-attn", {"attention": "flash"}),
@@ -508,6 +510,11 @@ def test_world_size_counts_nodes_if_the_processes_of_a_node_are_unknown():
     assert any("8 GPUs, the fewest" in one for one in read_launch("Megatron-LM", text).assumed)
 
 
+def test_an_encoder_alone_is_priced_as_a_decoder_and_says_so():
+    reading = read_launch("Megatron-LM", SCRIPT.replace("pretrain_gpt.py", "pretrain_bert.py"))
+    assert reading.unknown[0] == "pretrain_bert.py: priced as pretrain_gpt.py, as a decoder"
+
+
 def test_a_missing_value_is_named_with_the_line_that_gives_it():
     text = SCRIPT.replace("TP=2; PP=4", "TP=$1; PP=4")
     with pytest.raises(ppsim.ConfigError, match=r"or a first line TP=8; the script takes arguments: .* `set -- A B`"):
@@ -537,6 +544,7 @@ WRONG = {
     "GPUs": (SCRIPT.replace("GPUS_PER_NODE=8", "GPUS_PER_NODE=3"), "6 GPUs"),
     "GPUs for experts": (SCRIPT.replace("--swiglu", f"--swiglu {EIGHT_EXPERTS}"), "give --gpus 64"),
     "no stage": (SCRIPT.replace("--swiglu", "--context-parallel-size 0"), "--context-parallel-size '0'"),
+    "another model": (SCRIPT.replace("pretrain_gpt.py", "pretrain_t5.py"), "calls pretrain_t5.py"),
     "a stage of ZeRO": (DEEPSPEED.replace("--bf16", "--zero-stage 4"), "--zero-stage 4"),
     "blocks": (SCRIPT.replace("--swiglu", "--num-experts 2 --moe-layer-freq [0,1]"), "of 32 blocks"),
     "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),

@@ -248,6 +248,18 @@ def test_a_users_experiment_becomes_a_config():
 
 
 @pytest.mark.parametrize(
+    "keys",
+    [
+        "window_size: [128, 0]\n      window_attn_skip_freq: [1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]",
+        "use_sink_attention: true\n      sink_sliding_window: 128\n      sink_window_even_layers_only: true",
+    ],
+)
+def test_a_window_in_every_second_block_is_read(keys):
+    model = ppsim.from_launch("Primus", EXPERIMENT.replace("my_key: 3", keys), gpus=16).costs.model
+    assert (model.window, model.window_period) == (129, 2)
+
+
+@pytest.mark.parametrize(
     ("keys", "name", "unknown"),
     [
         ("patch_primus_pipeline: true\n      pp_algorithm: zbv-formatted", "zb-v", 0),

@@ -307,9 +307,16 @@ data_parallel_shard_degree = 3
 [experimental]
 context_parallel_degree = 2
 enable_async_tensor_parallel = true
+pipeline_parallel_first_stage_less_layers = 0
+[float8]
+enable_float8_linear = true
+enable_fsdp_float8_all_gather = true
+[checkpoint]
+interval_type = "steps"
 """
     reading = read_launch("torchtitan", text, gpus=48)
     layout = derived(reading.config()).layout
+    assert (layout.fp8, layout.fp8_gather) == ("tensor", True)
     assert (layout.tensor, layout.context, layout.data, layout.replicas, layout.microbatch_size) == (4, 2, 6, 2, 2)
     assert layout.fused
     assert layout.overlap_tensor

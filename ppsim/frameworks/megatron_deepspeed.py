@@ -24,11 +24,13 @@ FACTS = Facts(
 )
 
 # Flags of forks of Megatron-LM by its own with the same meaning. Sources: megatron/arguments.py of
-# deepspeedai/Megatron-DeepSpeed and bigscience-workshop/Megatron-DeepSpeed; mindspeed_llm of Ascend/MindSpeed-LLM.
+# deepspeedai/Megatron-DeepSpeed and bigscience-workshop/Megatron-DeepSpeed; mindspeed_llm of
+# Ascend/MindSpeed-LLM; megatron_patch/arguments.py of alibaba/Pai-Megatron-Patch.
 FLAGS = {
     "num-key-value-heads": "num-query-groups", "pad-vocab-size-to": "padded-vocab-size", "topk": "moe-router-topk",
     "moe-expert-parallel-size": "expert-model-parallel-size", "ds-sequence-parallel-size": "context-parallel-size",
-    "moe-intermediate-size": "moe-ffn-hidden-size",
+    "moe-intermediate-size": "moe-ffn-hidden-size", "intermediate-size": "ffn-hidden-size",
+    "n-head-kv": "num-query-groups",
 }  # fmt: skip
 # --zero-stage -> keys of a layout. Without it, bf16 has an optimizer that is sharded as in stage 1.
 ZERO: dict[int, dict[str, Any]] = {

@@ -295,7 +295,15 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
         flags.has("no-masked-softmax-fusion")  # flash attention has no softmax of its own
     window = re.match(r"\(?\s*(\d{1,9})\s*,", flags.text("window-size") or "")
     if window:
-        model |= {"window": int(window[1]) + 1, "window_period": flags.number("window-attn-skip-freq", 0)}
+        model |= {"window": int(window[1]) + 1, "window_period": _read_window_period(flags, model["num_layers"])}
+
+
+def _read_window_period(flags: Flags, count: int) -> int:
+    """Return every how many blocks one has no window, also of a list; 0 if all have one."""
+    if "[" not in (flags.text("window-attn-skip-freq") or ""):
+        return int(flags.number("window-attn-skip-freq", 0))
+    full = _blocks_in(flags, "window-attn-skip-freq", count, lambda block, every: True).count(False)
+    return count // full if full else 0
 
 
 def _read_experts(flags: Flags, model: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ Every rule follows megatron/training/arguments.py and megatron/core at the versi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
@@ -272,10 +273,17 @@ def _recompute_flags(layout: Layout) -> Iterator[str]:
 def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a launch script or a line of flags; ConfigError for values that cannot be read."""
     launch = read_script(text)
-    if not _gives_sizes(launch):  # as in a script that writes the one it submits
+    if not any(size in f"{launch.commands} {launch.variables}" for size in SIZES):  # it writes the script it submits
         launch = read_script(text, documents=True)
     words, launcher = _command(launch)
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
+    program = launcher[-1].rpartition("/")[2] if launcher else ""
+    if re.search(r"_(t5|retro|vision_\w+)\.py", program):
+        raise ConfigError(
+            f"calls {program}, whose model is not read here; give a script of pretrain_gpt.py or the like"
+        )
+    if "_bert" in program:
+        reading.unknown.append(f"{program}: priced as pretrain_gpt.py, as a decoder")
     try:
         add_own_names(flags)
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
@@ -289,18 +297,12 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
 SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
 
 
-def _gives_sizes(launch: Script) -> bool:
-    """Return whether a word of a command, or of a variable, is a flag of SIZES."""
-    words = [word for words in launch.commands for word in words]
-    return not {*SIZES}.isdisjoint(" ".join([*words, *launch.variables.values()]).replace("=", " ").split())
-
-
 def _command(launch: Script) -> tuple[list[str], list[str]]:
-    """Return the words after the training program and those before it."""
+    """Return the words after the training program, and those up to it."""
     for words in launch.commands:
         ends = [index for index, word in enumerate(words) if word.endswith(".py")]
         if ends and {*SIZES} & {*" ".join(words).replace("=", " ").split()}:
-            return words[ends[-1] + 1 :], words[: ends[-1]]
+            return words[ends[-1] + 1 :], words[: ends[-1] + 1]
     words = [word for words in launch.commands for word in words]
     if not {*SIZES} & {*words}:  # the command depends on a condition, or another script has it
         words += [word for value in launch.variables.values() if "--" in value for word in value.split()]

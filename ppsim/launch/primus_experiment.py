@@ -155,6 +155,9 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
     flags, reading = Flags(_flags(values)), Reading("Primus", OPTIONS["version"])
     if flags.number("tensor-model-parallel-size") == 1:
         flags.arguments.pop("sequence-parallel", None)
+    window, alternates = flags.number("sink-sliding-window", 0), flags.has("sink-window-even-layers-only")
+    if flags.has("use-sink-attention") and window:
+        flags.arguments |= {"window-size": [f"{window},0"], "window-attn-skip-freq": ["2" if alternates else "0"]}
     if flags.has("use-turbo-deepep"):
         flags.arguments["moe-token-dispatcher-type"] = ["flex"]
     megatron_script.read(flags, {"framework": "primus", **notes}, gpus, reading)
@@ -193,7 +196,8 @@ def _flags(values: Mapping[str, Any]) -> dict[str, list[str]]:
         else:
             words = None if value is None else [str(one) for one in (value if isinstance(value, list) else [value])]
         if words is not None:
-            found[FLAGS.get(key, key.replace("_", "-"))] = [",".join(words)] if key == "window_size" else words
+            joined = {"window_size": ",".join(words), "window_attn_skip_freq": f"[{','.join(words)}]"}
+            found[FLAGS.get(key, key.replace("_", "-"))] = [joined[key]] if key in joined and words[1:] else words
     return found
 
 

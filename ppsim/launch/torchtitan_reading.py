@@ -95,6 +95,8 @@ def _renamed(name: str) -> str:
     """Return the name of an option since 0.1.0, in which options of parallelism have a section of their own."""
     if re.match(r"(training|experimental)\..*parallel", name):
         return f"parallelism.{name.partition('.')[2]}"
+    if name.startswith(("float8.", "mx.")):
+        return f"quantize.linear.{name}"
     return {"training.batch_size": "training.local_batch_size", "training.compile": "compile.enable"}.get(name, name)
 
 
@@ -256,6 +258,8 @@ def _read_fp8(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
     flags.has(f"{section}.mx.recipe_name", f"{section}.float8.emulate", "quantize.grouped_mm.mx.recipe_name")
     flags.has("quantize.grouped_mm.float8.fqns", "quantize.grouped_mm.mx.fqns")
     known = {"float8": "tensor", "mx": "block"}
+    if _on(flags, f"{section}.float8.enable_float8_linear"):  # of 2024
+        converters = ["float8"]
     for name in filter(None, converters):
         kind = name.removeprefix("quantize.linear.")
         if kind in known:
@@ -298,6 +302,7 @@ def _read_schedule(
     family, name = families[name.lower()]
     if devices == 1:
         schedule["name"] = "1f1b"
+        flags.has(*(option for option in flags.arguments if ".pipeline_parallel_" in option))
         return
     counts = _read_partition(flags, model["num_layers"], devices, name in SINGLE)
     if 0 in counts or counts != even(model["num_layers"], len(counts)):
