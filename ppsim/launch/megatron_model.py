@@ -18,7 +18,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.shape import MAX_LAYERS
-from ppsim.frameworks import megatron_deepspeed, options_of
+from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
 from ppsim.launch.reading import Flags, Row, read_rows
 from ppsim.run.schedules import Schedule
@@ -211,26 +211,9 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
             yield f"--moe-layer-freq '{_frequency(routed)}'"
 
 
-def add_own_names(flags: Flags) -> None:
-    """Add Megatron-LM's own flags for those of its forks that mean the same."""
-    given, own = flags.arguments, dict[str, list[str]]()
-    for theirs, ours in megatron_deepspeed.FLAGS.items():
-        if flags.has(theirs):
-            own[ours] = given[theirs]
-    if "ds-sequence-parallel-size" in given:
-        own["cp-comm-type"] = ["a2a"]
-    if flags.text("attention-head-type") == "multiquery":  # bigcode-project/Megatron-LM
-        own["num-query-groups"] = ["1"]
-    if "num-query-groups" in own:
-        own["group-query-attention"] = []
-    if flags.text("num-experts") == "1":  # a dense model of Megatron-DeepSpeed
-        del given["num-experts"]
-    for name, arguments in own.items():
-        given.setdefault(name, arguments)
-
-
 def read_model(flags: Flags) -> dict[str, Any]:
-    """Return the keys of the section `model` that flags give, without the vocabulary."""
+    """Return the keys of the section `model` that flags give, without the vocabulary; add own names to forks' flags."""
+    _add_own_names(flags.arguments, flags)
     if flags.text("position-embedding-type") not in (None, "learned_absolute"):  # others have no learned table
         flags.arguments["position-embedding-type"] = ["rope"]
     model, pattern = read_rows(flags, *MODEL), _read_pattern(flags)
@@ -261,6 +244,20 @@ def read_model(flags: Flags) -> dict[str, Any]:
     return model
 
 
+def _add_own_names(given: dict[str, list[str]], flags: Flags) -> None:
+    """Add Megatron-LM's own flags for those of its forks that mean the same."""
+    own = {ours: given[theirs] for theirs, ours in OPTIONS["forks"]["flags"].items() if flags.has(theirs)}
+    if "ds-sequence-parallel-size" in given:
+        own["cp-comm-type"] = ["a2a"]
+    if flags.text("attention-head-type") == "multiquery":  # bigcode-project/Megatron-LM
+        own["num-query-groups"] = ["1"]
+    if "num-query-groups" in own:
+        own["group-query-attention"] = []
+    if given.get("num-experts") == ["1"]:  # a dense model of Megatron-DeepSpeed
+        del given["num-experts"]
+    given |= own | given
+
+
 def _read_pattern(flags: Flags) -> str:
     """Return the pattern of a hybrid model, with its prediction modules; empty for other models."""
     flags.has("spec", "is-hybrid-model")
@@ -287,9 +284,8 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
     backend = flags.text("attention-backend") or "auto"
     if backend not in FLASH:
         raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
-    flash = FLASH[backend] == "flash"
-    if flags.has(*megatron_deepspeed.BEFORE_FLASH):
-        flash = flags.has(*megatron_deepspeed.WITH_FLASH)
+    forks = OPTIONS["forks"]
+    flash = flags.has(*forks["flash"]) if flags.has(*forks["before_flash"]) else FLASH[backend] == "flash"
     model |= {"attention": "flash" if flash else "full", "causal": flash}
     if flash:
         flags.has("no-masked-softmax-fusion")  # flash attention has no softmax of its own

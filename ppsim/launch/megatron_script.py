@@ -22,7 +22,6 @@ from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
 from ppsim.launch.megatron_model import (
     PATTERN,
-    add_own_names,
     is_hybrid,
     model_flags,
     pattern_faults,
@@ -277,15 +276,12 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
         launch = read_script(text, documents=True)
     words, launcher = _command(launch)
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
-    program = launcher[-1].rpartition("/")[2] if launcher else ""
+    program = "".join(launcher[-1:]).rpartition("/")[2]
     if re.search(r"_(t5|retro|vision_\w+)\.py", program):
-        raise ConfigError(
-            f"calls {program}, whose model is not read here; give a script of pretrain_gpt.py or the like"
-        )
+        raise ConfigError(f"calls {program}, whose model is not read here; give a script that calls pretrain_gpt.py")
     if "_bert" in program:
         reading.unknown.append(f"{program}: priced as pretrain_gpt.py, as a decoder")
     try:
-        add_own_names(flags)
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
     except ConfigError as error:
         raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
@@ -329,8 +325,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     _read_recompute(flags, layout, reading)
     _read_schedule(flags, sections, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
-    own = "megatron-deepspeed" if flags.has("deepspeed") else "megatron-core"
-    layout["framework"] = notes.get("framework", own)
+    layout["framework"] = notes.get("framework", f"megatron-{'deepspeed' if flags.has('deepspeed') else 'core'}")
     if flags.has("rampup-batch-size"):
         reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
     reading.data = {key: value for key, value in notes.items() if key not in ("framework", "overlap_tensor")}
@@ -352,8 +347,7 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         else:
             reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: not priced")
     if flags.has("deepspeed"):
-        stage = flags.number("zero-stage", 0)
-        if stage not in megatron_deepspeed.ZERO:
+        if (stage := flags.number("zero-stage", 0)) > 3:
             raise ConfigError(f"--zero-stage {stage} must be 0, 1, 2 or 3")
         layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if (recipe := flags.text("fp8-format")) is not None:
@@ -368,7 +362,8 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
     level = flags.text("recompute-granularity")
-    level = "selective" if flags.has("recompute-activations") else level
+    if flags.has("recompute-activations"):
+        level = "selective"
     modules = flags.words("recompute-modules")
     method, count = flags.text("recompute-method"), flags.number("recompute-num-layers", 1)
     for old in ("checkpoint", "activations-checkpoint"):  # its names up to 2022
