@@ -64,24 +64,6 @@ def test_kernels_of_a_hierarchical_exchange_permute_tokens_in_eager_steps_too():
     assert plain == pytest.approx(2 * norms + 2 * once)
 
 
-def test_automodel_activates_experts_in_one_kernel_and_repeats_a_block_up_to_its_last_product():
-    eager, own = (work(framework=name, fused=False, data=4, expert=4) for name in ("pytorch", "automodel"))
-    assert eager.activations - own.activations == pytest.approx(2 * TOKENS * VISITS * 2 * 32 * 1.5 / 100)
-    pytorch, automodel = (
-        DerivedCosts(MODEL, Cluster(DEVICE, LINK, LINK, contention=0.0), Layout(framework=name, **by_node))
-        for name in ("pytorch", "automodel")
-        for by_node in [{"data": 4, "expert": 4, "expert_exchange": "hierarchical", "recompute": "full"}]
-    )
-    block = MODEL.layers[1]
-    whole, repeated = pytorch.work(block).forward, automodel.repeated_seconds(block, "full")
-    copies = 2 * 2 * TOKENS * VISITS * 8 / (PERMUTE_SPEED * 100)
-    assert automodel.work(block).forward - repeated == pytest.approx(automodel.work(block).last)
-    assert automodel.work(block).last > copies
-    assert pytorch.repeated_seconds(block, "full") == whole
-    exchanged = [costs.exchange(block) for costs in (pytorch, automodel)]
-    assert exchanged[0].repeated - exchanged[1].repeated == pytest.approx(exchanged[0].forward / 2)
-
-
 @pytest.mark.parametrize(("layout", "copies"), [({}, 4), ({"data": 4, "expert": 4}, 4), ({"tensor": 2}, 8)])
 def test_torchtitan_copies_tokens_four_times_and_all_of_them_where_an_expert_is_split(layout, copies):
     layout = layout | {"sequence_parallel": "tensor" in layout}

@@ -66,15 +66,6 @@ def test_attention_is_priced_by_its_kernel():
     assert short == pytest.approx(2 * long)
 
 
-def test_narrow_heads_need_more_exponentials_for_each_flop_but_scans_need_none():
-    law = with_law(exponentials=4.0, attention_tail=0.0).operators
-    wide, narrow = (Rates(law, 1.0, 1.0).attention("flash", 1.0, 1.0, width) for width in (128, 64))
-    assert narrow - wide == pytest.approx((1 / 64 - 1 / 128) / 4 / 4.0)
-    assert Rates(law, 1.0, 1.0).attention("flash", 1.0, 1.0, 256) == wide
-    older = [Rates(law, 1.0, 1.0).attention("flash-2", 1.0, 1.0, width) for width in (128, 64)]
-    assert older[0] == older[1]
-
-
 def test_tritons_attention_is_twice_as_fast_as_flashattention_1_in_f_and_a_tenth_faster_in_i():
     plain, triton, bare = (
         derived(model=replace(MODEL, attention=kernel), device=device).work(replace(MODEL, attention=kernel).layers[1])

@@ -29,51 +29,51 @@ def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:
 # Data parallelism. `parameters` are a stage's dense parameters and those of routed experts, by `Setup.gpu_parameters`.
 
 
-def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1, messages: int = 1) -> float:
+def reduce_seconds(setup: Setup, parameters: tuple[float, float], copies: int = 1) -> float:
     """Return the seconds of reducing a stage's gradients over its data-parallel copies, once a step.
 
     This is an all-reduce, or the first half of a ring's if each GPU keeps only its part: ZeRO, Rajbhandari et al. 2020,
     arXiv 1910.02054, section 7. With replicas it is that half inside each replica, which gradients reduced by block
     have done before, and then an all-reduce of each GPU's part over the replicas. `copies` devices of a pipeline hold
-    the stage, 2 in a bidirectional one; the gradients go in so many `messages`.
+    the stage, 2 in a bidirectional one.
     """
     layout, all_reducing = setup.layout, partial(all_reduce, algorithm=setup.cluster.all_reduce)
     value_bytes = layout.gradient_bytes
     if not (layout.distributed_optimizer or layout.sharded):
-        return _over_groups(setup, all_reducing, value_bytes, parameters, copies, messages)
+        return _over_groups(setup, all_reducing, value_bytes, parameters, copies)
     if layout.replicas == 1:
-        return _over_groups(setup, ring_pass, value_bytes, parameters, copies, messages)
-    scattering = 0.0 if layout.reduces_blocks else scatter_seconds(setup, parameters, messages)
+        return _over_groups(setup, ring_pass, value_bytes, parameters, copies)
+    scattering = 0.0 if layout.reduces_blocks else scatter_seconds(setup, parameters)
     sharers = layout.optimizer_groups
     own = tuple(part / size for part, size in zip(parameters, sharers, strict=True))
     replicas = tuple(every // size for every, size in zip(layout.data_groups, sharers, strict=True))
-    return scattering + _over_groups(setup, all_reducing, value_bytes, own, copies, messages, replicas, sharers)
+    return scattering + _over_groups(setup, all_reducing, value_bytes, own, copies, replicas, sharers)
 
 
-def scatter_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
+def scatter_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of a ring reduce-scatter of gradients over the GPUs that share a state."""
     groups = setup.layout.optimizer_groups
-    return _over_groups(setup, ring_pass, setup.layout.gradient_bytes, parameters, 1, messages, groups)
+    return _over_groups(setup, ring_pass, setup.layout.gradient_bytes, parameters, 1, groups)
 
 
-def gather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
+def gather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of a ring all-gather of bf16 weights over their data-parallel copies."""
-    return _over_groups(setup, ring_pass, WEIGHT_BYTES, parameters, 1, messages, setup.layout.optimizer_groups)
+    return _over_groups(setup, ring_pass, WEIGHT_BYTES, parameters, 1, setup.layout.optimizer_groups)
 
 
-def regather_seconds(setup: Setup, parameters: tuple[float, float], messages: int = 1) -> float:
+def regather_seconds(setup: Setup, parameters: tuple[float, float]) -> float:
     """Return the seconds of gathering new weights, which a distributed optimizer leaves in parts; 0 with any other.
 
     Sharded weights leave this gather to the next UNSHARD, or to the next block, unless they are gathered once a step.
     """
     layout = setup.layout
     leaves_parts = layout.shards_by("step") or (layout.distributed_optimizer and not layout.sharded)
-    return gather_seconds(setup, parameters, messages) if leaves_parts else 0.0
+    return gather_seconds(setup, parameters) if leaves_parts else 0.0
 
 
 def _over_groups(
-    setup: Setup, collective: Callable[[Group, float, int], float], value_bytes: int, parameters: tuple[float, ...],
-    copies: int, messages: int = 1, groups: tuple[int, ...] | None = None, strides: tuple[int, ...] = (1, 1),
+    setup: Setup, collective: Callable[[Group, float], float], value_bytes: int, parameters: tuple[float, ...],
+    copies: int, groups: tuple[int, ...] | None = None, strides: tuple[int, ...] = (1, 1),
 ) -> float:  # fmt: skip
     """Return the seconds of one collective of the dense parameters, then one of the routed experts'.
 
@@ -85,7 +85,7 @@ def _over_groups(
     for part, size, distance, stride in zip(parameters, groups or layout.data_groups, distances, strides, strict=True):
         if size * copies > 1 and part:
             group = group_of(setup.cluster, size * copies, distance * stride)
-            seconds += collective(group, value_bytes * part, messages)
+            seconds += collective(group, value_bytes * part)
     return seconds
 
 

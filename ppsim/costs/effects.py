@@ -6,7 +6,6 @@ or Cluster if a config switches it on. `DerivedCosts` adds up the seconds of eve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -49,18 +48,7 @@ def _step_reduce(setup: Setup, stage: StageOfStep) -> float | None:
     is_reduced = layout.replicas > 1 if layout.reduces_blocks else stage.copies * max(layout.data_groups) > 1
     if not is_reduced:
         return None
-    return collectives.reduce_seconds(setup, stage.parameters, stage.copies, _messages(setup, stage))
-
-
-def _messages(setup: Setup, stage: StageOfStep) -> int:
-    """Return the messages in which data-parallel GPUs exchange the parameters of a stage, or their gradients."""
-    layout = setup.layout
-    if not layout.chosen("overlap_data"):
-        return 1
-    messages, members = layout.run_by.facts.messages, max(layout.data_groups)
-    if layout.distributed_optimizer and messages.tensors:
-        return messages.tensors * stage.layers
-    return max(math.ceil(sum(stage.parameters) / max(messages.bucket, messages.per_member * members)), 1)
+    return collectives.reduce_seconds(setup, stage.parameters, stage.copies)
 
 
 def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
@@ -69,7 +57,7 @@ def _step_regather(setup: Setup, stage: StageOfStep) -> float | None:
         return None
     (dense, experts), (dense_spared, experts_spared) = stage.parameters, stage.spared
     gathered = dense - dense_spared, experts - experts_spared
-    return collectives.regather_seconds(setup, gathered, _messages(setup, stage))
+    return collectives.regather_seconds(setup, gathered)
 
 
 # The order is that of the sentences, and that in which the seconds inside actions are added.
@@ -130,8 +118,6 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
     """Return the seconds that the effects add to the computation of a layer."""
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
     repeated = sum(forward for (forward, _), again in parts if again and layer.recomputable)
-    if setup.layout.run_by.facts.stops_early:  # before the tokens come back from the experts
-        repeated -= collectives.expert_parallel(setup, layer)[1] / 2
     return Exchange(sum(forward for (forward, _), _ in parts), sum(back for (_, back), _ in parts), repeated)
 
 

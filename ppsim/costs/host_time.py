@@ -16,8 +16,6 @@ from ppsim.costs.setup import Setup
 # Seconds to prepare and launch one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
 EXPERT_LAUNCH = 34e-6
-# Launches of an embedding, with batch and masks, and of a head with its loss, each way: kernels of Megatron-LM's
-OUTSIDE = 50  # pretrain_gpt.py and core/tensor_parallel, layers.py and cross_entropy.py
 
 
 class LayerTimes(NamedTuple):
@@ -47,7 +45,7 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
     """
     launch = launch_seconds(setup)
     expert_launch = 0.0 if setup.cluster.device.achieved is not None else EXPERT_LAUNCH
-    launches = block_launches(setup, layer) if layer.recomputable else (OUTSIDE, OUTSIDE)
+    launches = block_launches(setup, layer) if layer.recomputable else (0, 0)
     forward, backward = (
         count * launch + experts * expert_launch
         for count, experts in zip(launches, expert_launches(setup, layer), strict=True)

@@ -88,7 +88,6 @@ class AttentionCore:
     score_bytes: float
     kernel: str = "full"
     window: int = 0  # tokens that each token attends to at most; 0: all before it
-    softmax: bool = True  # False for scans and indexers, which have no exponential for each pair of tokens
 
 
 @dataclass(frozen=True)

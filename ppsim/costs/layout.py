@@ -292,7 +292,6 @@ class Layout:
         """Recipe for products in fp8."""
         if self.fp8 == "none":
             return Casts()
-        separate = self.fp8 == "tensor" and not self.chosen("fused")
         return Casts(
             self.fp8,
             experts=self.chosen("fp8_experts"),
@@ -300,7 +299,6 @@ class Layout:
             holds_inputs=self.chosen("fp8_inputs"),
             fused_experts=self.fp8 == "block" and self.chosen("fp8_experts") and self.chosen("fused_experts"),
             head=self.fp8_head,
-            separate=self.run_by.facts.moves.cast if separate else 0.0,
         )
 
     @property

@@ -53,17 +53,17 @@ def group_of_pipeline(cluster: Cluster, devices: int, gpus_per_device: int) -> G
     return Group(devices, nodes, link, cluster.link.latency)
 
 
-def ring_pass(group: Group, moved: float, messages: int = 1) -> float:
+def ring_pass(group: Group, moved: float) -> float:
     """Return the seconds of an all-gather or a reduce-scatter of `moved` bytes: each member sends all but its part."""
     if group.size == 1:
         return 0.0
-    return messages * group.ring_latency + (group.size - 1) / group.size * moved / group.link.bandwidth
+    return group.ring_latency + (group.size - 1) / group.size * moved / group.link.bandwidth
 
 
-def all_reduce(group: Group, moved: float, messages: int = 1, *, algorithm: str = "fastest") -> float:
+def all_reduce(group: Group, moved: float, *, algorithm: str = "fastest") -> float:
     """Return the seconds of an all-reduce of `moved` bytes; `algorithm` "fastest": ring or tree, as NCCL does."""
     if group.size == 1:
         return 0.0
-    ring = 2 * ring_pass(group, moved, messages)  # fewest bytes, a hop for each member
-    tree = 2 * (messages * group.tree_latency + moved / group.link.bandwidth)  # up and down: few hops, all bytes twice
+    ring = 2 * ring_pass(group, moved)  # fewest bytes, a hop for each member
+    tree = 2 * (group.tree_latency + moved / group.link.bandwidth)  # up and down: few hops, all bytes twice
     return {"ring": ring, "tree": tree}.get(algorithm, min(ring, tree))

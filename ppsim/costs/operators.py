@@ -31,7 +31,6 @@ from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
 FP8_BYTES = 1
 RECIPES = ("none", "tensor", "delayed", "block")
 CAST_BYTES = 2 + 2 * FP8_BYTES  # a bf16 value read, written along rows for one product and columns for another
-LARGEST_BYTES = 2  # read once more, to find the largest value of the tensor
 COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 
 
@@ -46,13 +45,6 @@ class Casts(NamedTuple):
     # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
     head: bool = False  # True if the head's product runs in fp8 too
-    separate: float = 0.0  # bytes that separate kernels move to cast one value; 0: one kernel casts it
-
-    @property
-    def value_bytes(self) -> float:
-        """Bytes that casting one value moves through memory."""
-        one_kernel = CAST_BYTES + LARGEST_BYTES if self.recipe == "tensor" else CAST_BYTES
-        return self.separate or one_kernel
 
     def kernels(self, tensors: float = 1) -> float:
         """Return how many kernels cast this number of tensors: one each, or one for all with delayed scales.
@@ -83,7 +75,6 @@ PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passe
 # Triton's first version, forward and backward, relative to FlashAttention 1: 0.471 and 0.255 of an A100's peak in bf16
 # with 4,096 tokens (triton-lang/triton, python/test/regression/test_performance.py of 2023), where that has 0.232
 TRITON = (2.03, 1.10)
-HEAD = 128  # width of the heads whose attention the sheets have
 FITTED_WORDS = "fitted: docs/accuracy.md"
 
 
@@ -106,9 +97,6 @@ class OperatorLaw:
         "the same for FlashAttention 1; Triton's kernel is 2.03 times as fast in F, 1.1 in I", fraction, example="0.14"
     )
     source: str = declared("where these rates come from", text, "given", example="measured in May")
-    sdpa: float | None = declared(
-        "the same for PyTorch's kernel", fraction, None, example="0.27", default_text="like `flash_2`"
-    )
     products_fp8: float | None = declared(
         "fraction of `peak_fp8` that the best fp8 matrix product reaches", fraction, None, example="0.78",
         default_text="like `products`",
@@ -116,10 +104,6 @@ class OperatorLaw:
     sustained: float = _fitted("sustained", "fraction of `products` that training sustains")
     tail: float = _fitted("tail", "size of a product's dimension that doubles its time")
     attention_tail: float = declared("tokens of a sequence that double attention's time", weight, 500.0, example="400")
-    exponentials: float | None = declared(
-        "exponentials per second, which limit narrow heads", weight, None, example="3.9e12", unit="per second",
-        default_text="not counted",
-    )  # fmt: skip
     memory: float = _fitted("memory", "fraction of `memory_bandwidth` that element-wise passes reach")
     launch: float = _fitted("launch", "seconds between operators", "seconds")
     start: float = declared(
@@ -132,13 +116,8 @@ class OperatorLaw:
 
     def kernel(self, name: str) -> float:
         """Return the fraction of the peak that an attention kernel reaches."""
-        known = {
-            "flash": self.attention,
-            "flash-1": self.flash_1,
-            "triton": TRITON[0] * self.flash_1,
-            "sdpa": self.sdpa,
-        }
-        return known.get(name) or self.flash_2
+        known = {"flash": self.attention, "flash-1": self.flash_1, "triton": TRITON[0] * self.flash_1}
+        return known.get(name, self.flash_2)
 
 
 class Rates(NamedTuple):
@@ -162,18 +141,15 @@ class Rates(NamedTuple):
 
     def cast(self, values: float, casts: Casts) -> float:
         """Return the seconds of casting bf16 values to fp8."""
-        return self.streaming(casts.value_bytes * values) + casts.kernels() * self.law.launch
+        return self.streaming(CAST_BYTES * values) + casts.kernels() * self.law.launch
 
     def streaming(self, moved: float) -> float:
         """Return the seconds of moving bytes through memory."""
         return moved / (self.bandwidth * self.law.memory)
 
-    def attention(self, kernel: str, flops: float, tokens: float, width: float = HEAD) -> float:
-        """Return the seconds of a fused attention forward over sequences of `tokens`, with heads of this `width`."""
-        computing = (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
-        if kernel == "flash" and self.law.exponentials:  # one per score, which has 4 FLOPs for each value of a head
-            computing += max(1 / width - 1 / HEAD, 0.0) / 4 / self.law.exponentials
-        return flops * computing
+    def attention(self, kernel: str, flops: float, tokens: float) -> float:
+        """Return the seconds of a fused attention forward over sequences of `tokens`."""
+        return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
 
 
 class GpuShare(NamedTuple):
@@ -194,7 +170,6 @@ class GpuShare(NamedTuple):
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
     permutes_separately: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
-    fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
 
 
 class Computation(NamedTuple):
@@ -216,7 +191,6 @@ class Computation(NamedTuple):
     input_grad: float
     weight_grad: float
     alternate: float = 0.0  # seconds that this level recomputes, besides norms and activations
-    last: float = 0.0  # seconds of F that no backward reads: the last product, copies of tokens back from experts
 
     @property
     def forward(self) -> float:
@@ -239,10 +213,7 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    if share.casts.fused_experts:
-        routed = 0.0
-    else:
-        routed = operators.routed_bytes * (share.sequences if share.fused_routed else passing)
+    routed = 0.0 if share.casts.fused_experts else operators.routed_bytes * passing
     normed = share.norm_passes * share.sequences
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)
@@ -266,7 +237,6 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
         weight_grad=sum(one[2] for one in products),
         alternate=(others if operators.routed_bytes else 0.0)
         + sum(seconds * linear.recomputed(share.casts.apply_to(linear)) for linear, seconds in forwards),
-        last=of_module("down") + permuted / 2,
     )  # fmt: skip
 
 
@@ -304,8 +274,7 @@ def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> 
     """Return the seconds of attention in F, I and W."""
     part, launch = share.sequences / share.tensor, rates.law.launch
     if core.kernel != "full":
-        width = (core.query + core.value) / 2 if core.softmax else HEAD
-        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence, width)
+        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence)
         again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
         return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
     products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)

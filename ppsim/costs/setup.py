@@ -112,9 +112,8 @@ class Setup:
     @property
     def _gpu_share(self) -> GpuShare:
         """One GPU's share of a microbatch, and the kernels that compute it."""
-        layout, moves = self.layout, self.layout.run_by.facts.moves
-        is_fused = layout.chosen("fused") and not (moves.gates and self.model.gated)
-        fuses_norms = layout.fused_norms is not False and (layout.chosen("fused") or layout.chosen("fused_norms"))
+        layout, moves, is_fused = self.layout, self.layout.run_by.facts.moves, self.layout.chosen("fused")
+        fuses_norms = layout.fused_norms is not False and (is_fused or layout.chosen("fused_norms"))
         return GpuShare(
             tokens=self.model.sequence * layout.microbatch_size / layout.context,
             sequences=layout.microbatch_size / layout.context,
@@ -128,7 +127,6 @@ class Setup:
             router_kernels=layout.router_kernels,
             norm_passes=1.0 if fuses_norms else moves.norm,
             permutes_separately=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
-            fused_routed=moves.fused_routed,
         )
 
     def _at_one_rate(self, layer: Layer) -> Computation:
@@ -157,7 +155,7 @@ class Setup:
             return 0.0
         work = self.work(layer)
         if recompute == "full":
-            return work.forward - work.last if self.layout.run_by.facts.stops_early else work.forward
+            return work.forward
         if recompute == "selective":
             return work.module_seconds(["core"]) if layer.holds_scores else 0.0
         return work.module_seconds(recompute.split("+"))

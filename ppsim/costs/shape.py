@@ -52,7 +52,7 @@ class Shape:
     )
     attention: str = declared(
         "`flash`, the device's best kernel; `flash-2`, `flash-1`, older; `triton`, Triton's of 2023; `sdpa`, PyTorch's "
-        "own; `full`: s x s are held",
+        "own, priced as `flash-2`; `full`: s x s are held",
         choice("flash", "flash-2", "sdpa", "flash-1", "triton", "full"), "flash", example="full",
     )  # fmt: skip
     causal: bool = _flag("count half of the s x s matrices, as kernels do; published FLOP formulas count all", True)

@@ -237,7 +237,7 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
     cores = [AttentionCore(a, query, value, flops, float(moved * a * s * s), model.attention, window)]
     if sparse:
         scores = 2.0 * _pairs(model, 0) * model.index_heads * model.index_head_size / halved
-        cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash", softmax=False))
+        cores.append(AttentionCore(model.index_heads, model.index_head_size, 0, scores, 0.0, "flash"))
     matrices = attention_matrices(model, sparse)
     by_head = 2 * model.head_size * (model.heads + model.key_value_heads)  # read and written
     turned = VALUE_BYTES * s * by_head if model.positions == "rotary" else 0
@@ -275,7 +275,7 @@ def _mix(model: Shape, letter: str) -> _Sublayer:
     flops = tokens * ((7 if letter == "M" else 8) * values * state + 2.0 * model.conv_size * convolved)
     moved = VALUE_BYTES * tokens * 2 * (convolved + 2 * values)  # convolution and scan, gate and norm: read and written
     moved += STATE_BYTES[letter] * tokens * values * state / CHUNK[letter]
-    scan = AttentionCore(heads, width, state, flops, 0.0, "flash", softmax=False)
+    scan = AttentionCore(heads, width, state, flops, 0.0, "flash")
     return _Sublayer(
         matrices, scans=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), separate=convolved,
         split_parameters=conv + own, held=VALUE_BYTES * values,

@@ -13,5 +13,5 @@ FACTS = Facts(
     {"overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fused": False, "gradient_buffers": True},
     Host(100, 150, compiled=True),
     "a Llama block of transformers, modeling_llama.py, with Python and autograd",
-    messages=FULLY_SHARD._replace(bucket=12.5 * 2**20),  # of DistributedDataParallel, bucket_cap_mb: 25 MiB
+    messages=FULLY_SHARD,
 )

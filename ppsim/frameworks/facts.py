@@ -50,13 +50,8 @@ class Stall(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages in which data-parallel GPUs exchange gradients and weights, while they overlap computation."""
+    """Exchange of sharded weights and gradients between data-parallel GPUs."""
 
-    # bucket, per_member: parameters of one message: at least `bucket`, and `per_member` for each GPU of the group
-    bucket: float = math.inf
-    per_member: float = 0.0
-    # tensors of a layer that are a message each with a distributed optimizer; 0 if they go in buckets, too
-    tensors: int = 0
     # blocks: blocks that have whole gradients at a time if gradients are sharded. lone: True if sharded gradients that
     # one GPU alone holds are right after several microbatches
     blocks: int = 1
@@ -75,10 +70,7 @@ class Moves(NamedTuple):
     # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
     loss_forward: float = 0.0
     loss_backward: float = 0.0
-    gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
-    fused_routed: bool = False  # True if one kernel activates routed experts even if others are not fused
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
-    cast: float = 0.0  # bytes of each value that separate kernels cast to fp8 with a scale of its tensor
     step: float = 0.0  # bytes of a GPU's parameter at the end of a step: norm of the gradient, clipping, setting to 0
 
 
@@ -109,8 +101,6 @@ class Facts:
     moves: Moves = Moves()
     extra: Extra = Extra()
     stall: Stall = Stall()
-    # True if repeating a block stops before its last product and what comes after, which no backward reads
-    stops_early: bool = False
     # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute only some blocks of
     # each stage
     empty_stages: bool = True

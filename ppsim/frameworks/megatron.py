@@ -37,10 +37,10 @@ OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.
 # exchange (moe/token_dispatcher.py): a norm, three all-to-alls, ten of Triton that permute, sort and go back, copies of
 # numbers of tokens to the host, and lists of experts' tensors.
 HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(100, 45))
-# core/distributed/distributed_data_parallel.py, bucket_size. Its FSDP overlaps a block's reduction with the backward of
-# the next, and with --fsdp-double-buffer holds the gradients of these two: docs/user-guide/features/megatron_fsdp.md. A
-# gradient that one GPU alone holds is added to itself with each microbatch: issue 6660, fixed in September 2026 (6773).
-BUCKETS = Messages(40e6, 1e6, blocks=2, lone=False)
+# Its FSDP overlaps a block's reduction with the backward of the next, and with --fsdp-double-buffer holds the gradients
+# of these two: docs/user-guide/features/megatron_fsdp.md. A gradient that one GPU alone holds is added to itself with
+# each microbatch: issue 6660, fixed in September 2026 (6773).
+FSDP = Messages(blocks=2, lone=False)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Passes of core/tensor_parallel/cross_entropy.py without --cross-entropy-loss-fusion: in F a cast to fp32, largest, its
 # difference, exponential, sum and quotient; in B a product and a cast.
@@ -70,7 +70,7 @@ FACTS = Facts(
     {"context_exchange": "ring", "fused_loss": False, "fused_router": False},
     HOST,
     HOST_SOURCE,
-    messages=BUCKETS,
+    messages=FSDP,
     moves=LOSS,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
     since=SINCE,
@@ -80,7 +80,7 @@ CORE_FACTS = Facts(
     {**FACTS.policies, **dict.fromkeys(("overlap_tensor", "overlap_data", "gradient_buffers", "fused_loss"), True)},
     HOST,
     HOST_SOURCE,
-    messages=BUCKETS,
+    messages=FSDP,
     moves=LOSS,
     since=SINCE,
 )

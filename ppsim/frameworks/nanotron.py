@@ -1,6 +1,6 @@
 """Facts about nanotron. Sources: huggingface/nanotron@0e0a27ea, src/nanotron; The Ultra-Scale Playbook, its table."""
 
-from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Moves, Stall
+from ppsim.frameworks.facts import Extra, Facts, Host, Moves, Stall
 
 FACTS = Facts(
     "nanotron",
@@ -9,9 +9,6 @@ FACTS = Facts(
     Host(150, 210, tensor=60, member=120, node=195),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
-    # 25 MiB of bf16 (config: ddp_bucket_cap_mb); with ZeRO-1 each tensor (optim/gradient_accumulator.py), and a step
-    # ends with the gathers of weights (optim/zero.py)
-    messages=Messages(bucket=12.5 * 2**20, tensors=6),
     moves=Moves(loss_forward=38, loss_backward=14, step=110),
     # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
     # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B

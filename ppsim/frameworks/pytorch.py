@@ -15,7 +15,7 @@ SCHEDULES = (*CLASSES,)
 GROUPED = {"grouping": "torch"}
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"interleaved-1f1b": GROUPED, "interleaved-zb": GROUPED}
 
-FACTS = replace(eager.FACTS, name="PyTorch", messages=eager.FULLY_SHARD)
+FACTS = replace(eager.FACTS, name="PyTorch")
 
 SHARDINGS = ("none", "weights", "hybrid")  # its optimizer keeps the state of the weights that it has
 RECOMPUTE = ("none", "alternate", "full")
