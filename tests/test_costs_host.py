@@ -58,6 +58,17 @@ def test_a_host_that_waits_for_each_kernel_adds_its_time_to_that_of_the_gpu(size
     assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(work.whole - work.forward + 145 * START)
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_gated_models_in_megatron_deepspeed_activate_by_separate_operators(gated):
+    setups: list[Any] = [
+        make_config({"model": SMALL | {"gated": gated}, "hardware": HARDWARE, "layout": {"framework": framework},
+                     "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}, place="test").costs
+        for framework in ("megatron-deepspeed", "megatron-lm")
+    ]  # fmt: skip
+    activations = [one.work(one.model.layers[1]).activations for one in setups]
+    assert activations[0] == pytest.approx((3 if gated else 1) * activations[1])
+
+
 def test_a_small_block_takes_the_starts_of_its_framework():
     eager = costs(framework="eager").for_stages(4, devices=1)
     assert eager.forward[1] == pytest.approx(100 * START)

@@ -112,8 +112,9 @@ class Setup:
     @property
     def _gpu_share(self) -> GpuShare:
         """One GPU's share of a microbatch, and the kernels that compute it."""
-        layout, moves, is_fused = self.layout, self.layout.run_by.facts.moves, self.layout.chosen("fused")
-        fuses_norms = layout.fused_norms is not False and (is_fused or layout.chosen("fused_norms"))
+        layout, moves = self.layout, self.layout.run_by.facts.moves
+        is_fused = layout.chosen("fused") and not (moves.gates and self.model.gated)
+        fuses_norms = layout.fused_norms is not False and (layout.chosen("fused") or layout.chosen("fused_norms"))
         return GpuShare(
             tokens=self.model.sequence * layout.microbatch_size / layout.context,
             sequences=layout.microbatch_size / layout.context,

@@ -70,6 +70,7 @@ class Moves(NamedTuple):
     # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
     loss_forward: float = 0.0
     loss_backward: float = 0.0
+    gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
     step: float = 0.0  # bytes of a GPU's parameter at the end of a step: norm of the gradient, clipping, setting to 0
 

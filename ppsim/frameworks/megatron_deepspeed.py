@@ -6,13 +6,14 @@ Source: bigscience-workshop/Megatron-DeepSpeed; DeepSpeed, deepspeed/runtime: pi
 from ppsim.frameworks import megatron
 from ppsim.frameworks.facts import Extra, Facts
 
-# bf16 gradients stay: `clear_lp_grads`. Transfers are split over tensor-parallel GPUs.
+# bf16 gradients stay: `clear_lp_grads`. Transfers are split over tensor-parallel GPUs. Gated models: megatron/model,
+# rotary_pos_embedding.py and `swiglu` of transformer.py.
 FACTS = Facts(
     "Megatron-DeepSpeed",
     {"scatter_transfers": True, "fused_loss": False, "gradient_buffers": True},
     megatron.HOST,
     megatron.HOST_SOURCE,
-    moves=megatron.LOSS,
+    moves=megatron.LOSS._replace(gates=True),
     extra=Extra(gradients=True),
     since={
         **dict.fromkeys(megatron.SINCE.keys() - {"layout.distributed_optimizer"}, ""),
