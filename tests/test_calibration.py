@@ -277,7 +277,7 @@ def test_errors_of_kinds_that_are_priced_by_others_are_at_least_twice_the_larges
     errors = backward_errors()
     assert 0.02 < 2 * errors["summed"] <= SUMMED_ERROR
     assert 0.02 < 2 * errors["halved"] <= HALVED_ERROR
-    assert f"up to {math.exp(errors['B']) - 1:.0%} off" in PRICED_BY_OTHERS["summed"].replace(" %", "%")
+    assert f"up to {math.exp(errors['B']) - 1:.0%} from" in PRICED_BY_OTHERS["summed"].replace(" %", "%")
 
 
 @pytest.mark.parametrize("runs", [2, 3, 5, 8, 12, 30])

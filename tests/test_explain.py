@@ -275,7 +275,7 @@ def test_the_json_document_holds_all_of_it(tmp_path):
     assert {"no overhead", "no stragglers", "equal stages", "free links", "all of these"} == set(document["variants"])
     assert document["slow"][0]["where"] == "3F"
     assert document["communication"]["exposed"] > 0
-    assert "wait for a transfer" in document["definitions"]["communication exposed"]
+    assert "waits for a transfer" in document["definitions"]["communication exposed"]
 
 
 def test_wrong_calls_get_one_message(tmp_path):

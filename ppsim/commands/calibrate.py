@@ -136,7 +136,7 @@ def _answer(profile: Profile, output: Path, verbose: bool) -> Iterator[str]:
     what = f"{output}: costs of {counted(profile.devices, 'device')} and {counted(parts, 'part')} of the model"
     if profile.steps:
         low, high = (percent_text(end - 1, 0, signed=True) for end in (profile.steps.low, profile.steps.high))
-        what += f"; a real step lies within {low} to {high} of a predicted one at 90 %"
+        what += f"; 90 % of real steps lie within {low} to {high} of their prediction"
     yield from paragraph(what)
     yield ""
     for kind, values in profile.seconds.items():

@@ -258,7 +258,7 @@ def _trust(explanation: Explanation, verbose: bool) -> Row:
 def _notes(explanation: Explanation, steps: list[str]) -> list[str]:
     """Return the time in transfers, whether no part is slow, and the notes of the explanation."""
     total, exposed = (seconds_text(explanation.communication[name], DIGITS) for name in ("total", "exposed"))
-    communication = f"{total} in transfers of all devices; exposed, with nothing to do but wait for one: {exposed}"
+    communication = f"{total} in transfers of all devices; exposed (the device only waits for one): {exposed}"
     even = [] if explanation.slow else ["no stage, microbatch, link or action stands out"]
     return [communication, *even, *(note for note in explanation.notes if note not in steps)]
 

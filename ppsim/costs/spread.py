@@ -147,7 +147,7 @@ def _table() -> Mapping[str, Any]:
 # 95 % quantiles of Student's t for 1, 2, ... degrees of freedom, and of the normal distribution.
 STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
 NORMAL = 1.645
-INSIDE = 0.9  # part of the steps of a left-out run that lies in the interval
+INSIDE = 0.9  # fraction of the steps of a left-out run that lies in the interval
 ASSUMED_ERROR = 0.02  # error of the step of an unmeasured schedule if fewer than two runs can be left out
 # Errors of a step that pricing a kind by others adds: at least twice the largest on the recorded runs of real compute
 # (validation/data/cpu/mlp), as `backward_errors` of scripts/measured_tables.py computes it.
@@ -156,9 +156,9 @@ SUMMED_ERROR = 0.25  # of schedules with whole backwards, with B as I + W
 
 PRICED_BY_OTHERS = {
     "halved": "I and W were not measured: schedules that split the backward are priced with each as half of B; on real "
-    "models W has been 40 % off such a half. One run of zb-h1 settles it",
+    "models W has differed by 40 % from such a half. One recorded run of zb-h1 measures both",
     "summed": "B was not measured: schedules with whole backwards are priced with B as I + W; on recorded runs B has "
-    "been up to 9 % off this sum. One run of 1f1b settles it",
+    "differed by up to 9 % from this sum. One recorded run of 1f1b measures it",
 }
 
 

@@ -73,7 +73,7 @@ ROUGH = (
 OUTSIDE = "the measured step"  # first words of the note about a step outside the simulated interval
 COMMUNICATION = {
     "total": "device-seconds that transfers between devices take in the step, hidden or not",
-    "exposed": "device-seconds in which a device has nothing to do but wait for a transfer",
+    "exposed": "device-seconds in which a device only waits for a transfer",
 }
 
 
