@@ -76,9 +76,7 @@ def step_quantiles(timeline: TimelineColumns) -> dict[str, float] | None:
 
 
 def surely_faster(one: TimelineColumns, other: TimelineColumns) -> bool:
-    """Return whether a real step of `one` is shorter than one of `other` with 90 % certainty.
-
-    Both runs are of one model on one machine.
+    """Return whether a real step of `one` is shorter than one of `other` at 90 %, for one model and one machine.
 
     Intervals of a profile describe each schedule's own error: they must not overlap. Errors of derived costs come
     mostly from the model and the machine, which both steps share. The steps must therefore differ by more than

@@ -96,8 +96,8 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
         for name, row in ((row["schedule"], row) for row in table)
     ]
     notes = [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
-    has_tie = any("=" in one["#"] for one in cells)
-    notes += ["; ".join(filter(None, [_interval_line(comparison), tie * has_tie])), _certainty(comparison) * verbose]
+    tie *= any("=" in one["#"] for one in cells)
+    notes += ["; ".join(filter(None, [_interval_line(comparison), tie])), _certainty(comparison) * verbose]
     if not is_whole:
         notes = [
             _left_out("over the memory of a device", [row["schedule"] for row in over]),

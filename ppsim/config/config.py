@@ -134,9 +134,7 @@ class Config:
     def packed_lengths(self) -> PackedLengths:
         """The section `lengths`; ConfigError if it is missing."""
         if self.lengths is None:
-            raise ConfigError(
-                f"{self.path}: the section lengths is missing; write one such as {{sequences: 512, median: 1500}}"
-            )
+            raise ConfigError(f"{self.path}: lengths is missing; give one, as in {{sequences: 512, median: 1500}}")
         return self.lengths
 
     def workload(self, run: Timeline, lengths: np.ndarray) -> Workload | None:

@@ -95,10 +95,9 @@ def expert_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, float]:
-    """Return the seconds per F, and per B, of a block in which its host and its GPU wait for slower hosts of its group.
+    """Return the seconds per F, and per B, of a block in which host and GPU wait for slower hosts of the tensor group.
 
-    The group is tensor-parallel. On a pipeline of more than one node the hosts wait for each other; in a group of
-    several nodes the GPUs do.
+    On a pipeline of more than one node the hosts wait for each other; in a group of several nodes the GPUs do.
     """
     host, group = setup.layout.run_by.facts.host, group_of(setup.cluster, setup.layout.tensor)
     if group.size == 1 or not layer.recomputable:
@@ -113,9 +112,8 @@ def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
     """Return the seconds by which a block's F is longer because the hosts of a tensor group read counts of tokens.
 
     Before a plain exchange each host waits for its GPU, which counts the tokens of each expert. Then the GPUs wait for
-    all hosts: F lasts as long as host and GPU together. Without such a group a host catches up. Source:
-    NVIDIA/Megatron-LM d98e8a6, core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge
-    v0.5.1, known issues.
+    all hosts: F lasts as long as host and GPU together. Without such a group a host catches up. Megatron-LM d98e8a6,
+    core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge v0.5.1, known issues.
     """
     layout = setup.layout
     counts = layer.expert_parameters > 0 and min(layout.tensor, layout.expert) > 1 and layout.regroups(setup.model) > 0

@@ -184,9 +184,7 @@ def split_stages(name: str) -> tuple[str, int | None]:
         return name, None
     family_name, _, stages = name.rpartition(":")
     if not stages.isdecimal() or not int(stages):
-        raise BuildError(
-            f"schedule {shown(name)}: write the stages per device after the colon, as in interleaved-1f1b:4"
-        )
+        raise BuildError(f"schedule {shown(name)}: give stages per device after the colon, as in interleaved-1f1b:4")
     return family_name, int(stages)
 
 

@@ -60,10 +60,7 @@ def spellings(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def runner_named(text: str | None) -> str | None:
-    """Return the name in SCHEDULES of a framework that `text` names in another spelling, or by its launch files.
-
-    Other texts are returned as they are.
-    """
+    """Return the name in SCHEDULES of a framework, given in any spelling or by its launch files; else `text`."""
     known = spellings({**{name: name for name in SCHEDULES}, **SCHEDULES_OF_LAUNCH})
     return known.get(text.lower(), text) if text else text
 

@@ -111,9 +111,8 @@ def busiest_device(timeline: TimelineColumns) -> str | None:
     more = float(busy[device] / busy.mean()) - 1 if busy.mean() > 0 else 0.0
     if more < _NOTABLE:
         return None
-    return (
-        f"device {device} computes {percent_text(more, 0)} longer than the average device{_held_by(timeline, device)}"
-    )
+    longer = f"{percent_text(more, 0)} longer than the average device"
+    return f"device {device} computes {longer}{_held_by(timeline, device)}"
 
 
 def _held_by(timeline: TimelineColumns, device: int) -> str:

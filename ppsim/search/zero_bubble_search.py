@@ -59,8 +59,7 @@ def zb_2p(p: int, m: int, v: int, *, costs: CostModel | None = None, objective: 
     group="zero bubble",
     title="Zero bubble by search (ZB-auto)",
     idea="The zero-bubble schedule that a search finds within `memory_limit` activations (microbatches through one "
-    "device share; one number or one per device; default p), also below p, where the idle time grows slowly. "
-    + _METHOD,
+    "device share; a number or one per device; default p), also below p, where the idle time grows slowly. " + _METHOD,
     constraints="memory_limit at least what one microbatch holds on a device (1 for equal stages)",
     makespan=_MAKESPAN,
     peak_activations="<= memory_limit",
