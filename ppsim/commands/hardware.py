@@ -29,10 +29,8 @@ UNITS = {
 
 
 NOTES = (
-    "bf16, fp8: dense peaks; bandwidth: of the memory; products, attention: fraction of the bf16 peak "
-    "that large matrix products and attention reach",
-    "one way: bandwidth of one device or network card; collectives: fraction of it that they reach; "
-    "latency: of one message",
+    "bf16, fp8: dense peaks; bandwidth: of memory; products, attention: best fraction of the bf16 peak",
+    "one way: bandwidth of a device or network card; collectives: fraction of it; latency: per message",
 )
 
 
@@ -49,8 +47,8 @@ def hardware_text(verbose: bool = False, costs: bool = False) -> str:
     devices, links = map(_device_cells, DEVICES.values()), map(_link_cells, LINKS.values())
     if verbose:
         heads = ("device", "bf16", "fp8", "memory", "bandwidth", "products", "attention")
-        lines = [*aligned([heads, *devices], left=1), *paragraph(NOTES[0]), ""]
-        lines += [*aligned([("link", "one way", "collectives", "latency"), *links], left=1), *paragraph(NOTES[1])]
+        lines = [*aligned([heads, *devices], left=1), NOTES[0], ""]
+        lines += [*aligned([("link", "one way", "collectives", "latency"), *links], left=1), NOTES[1]]
     else:
         left = aligned([("device", "bf16", "memory"), *((name, bf16, size) for name, bf16, _, size, *_ in devices)], 1)
         right = aligned([("link", "one way", "latency"), *((name, rate, wait) for name, rate, _, wait in links)], 1)

@@ -5,8 +5,7 @@ Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1
 the t distribution, section 3. The fit is used only as far as it predicts unseen runs better. Each run is predicted by a
 fit to the others. The constants change by the largest fraction of the fit that brings these predictions nearer to the
 measured steps, by more than their scatter (half of it with four runs, a third with more). With up to five runs, all
-must come nearer; with every three runs more, one need not. The normal approximation at these constants gives the
-remaining uncertainty.
+must come nearer; with every three more, one need not. The normal approximation there gives the remaining uncertainty.
 """
 
 from __future__ import annotations
