@@ -13,7 +13,7 @@ from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width
 from ppsim.base.units import percent_text, rounded_text, three_digits
 from ppsim.config import Config
-from ppsim.frameworks import LETTERS, frameworks_running
+from ppsim.frameworks import LETTERS, frameworks_running, pytorch
 from ppsim.launch import flags_in, launched_by, own_framework
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.plots.scale import SAME
@@ -37,7 +37,7 @@ def runs_in(schedule: str | Schedule, config: Config, changes: Mapping[str, Any]
     if changes is not None and model is not None and not config.has_encoder:
         running = launched_by(config.changed(changes))
     elif not isinstance(schedule, str) and name.lower().endswith(".csv"):
-        running = [] if pytorch_fault(schedule) else ["PyTorch"]
+        running = [] if pytorch_fault(schedule) else [pytorch.FACTS.name]
     else:
         placed = encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) if config.has_encoder else "first"
         running = frameworks_running(name, model is not None and model.experts > 0, placed != "first")
