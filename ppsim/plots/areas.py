@@ -103,7 +103,7 @@ def areas(boxes: Boxes) -> list[Area]:
 def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
     """Return the straight lines between areas in nearly one tone, as points in seconds and devices.
 
-    They are longer than the areas' common border by a period and a half, below which there are no areas.
+    They go on to where one of the areas narrows to a point: its last rows are too narrow to be found.
     """
     every, found = areas(boxes), dict[tuple[int, int], list[tuple[float, float]]]()
     colours = [area.colour(theme) for area in every]
@@ -115,13 +115,23 @@ def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
                 middle = (one.last + other.first) / 2 * second, (row + 0.5) * device
                 found.setdefault((left, right), []).append(middle)
     lines = []
-    for line in map(np.array, found.values()):
-        way, place = line[-1] - line[0], line[:, 1]
+    for pair, points in found.items():
+        line = np.array(points)
+        way, place, (second, device) = line[-1] - line[0], line[:, 1], every[0].cell
         apart = line[:, 0] - np.interp(place, place[[0, -1]], line[[0, -1], 0])
-        if way[1] > 0 and np.abs(apart).max() <= _BESIDE * every[0].cell[0]:  # straight
-            longer = 1.5 * boxes.period / max(abs(float(way[0])), boxes.period) * way
-            lines.append(np.array([line[0] - longer, line[-1] + longer]))
+        if way[1] >= 4 * device and np.abs(apart).max() <= _BESIDE * second:  # straight
+            most = min(4 * boxes.period / max(abs(float(way[0])), 1e-9), 1.5) * way[1]
+            ends = (int(place[0] // device), -1), (int(place[-1] // device), 1)
+            beyond = [device * min(_rows_to_point(every[one].runs, *end) for one in pair) for end in ends]
+            above, below = (one if one < most else device / 2 for one in beyond)
+            lines.append(np.array([line[0] - above / way[1] * way, line[-1] + below / way[1] * way]))
     return lines
+
+
+def _rows_to_point(runs: dict[int, _Run], row: int, way: int) -> float:
+    """Return the rows from the middle of a row of an area to where it is a point; infinity if it does not narrow."""
+    wide = [run.last - run.first for at in range(9) if (run := runs.get(row - way * at))]
+    return wide[0] * (len(wide) - 1) / (wide[-1] - wide[0]) if wide[-1] > wide[0] else np.inf
 
 
 def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:

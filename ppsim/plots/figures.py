@@ -38,6 +38,7 @@ _SPARE = 1.02  # width that is left for a text, in its own
 SMALL, _MARGIN = 6.0, 14 / PIXELS  # of charts of many runs: points of all words but the title; inches
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
 _FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
+_FONTS["text.hinting"] = "none"  # hinted words are wider at few dots per inch than `text_width` says
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
 
 _WORDS = re.compile(r">([^<]+)</text>")
