@@ -1218,3 +1218,11 @@ def test_a_front_and_lines_of_a_config_show_its_usable_memory():
     assert {f"usable {usable / 1e9:.3g} GB", "half filled: tight in memory"} <= keys[0]
     assert keys[1] == {"half filled: tight in memory"}
     assert ppsim.sweep(config, over={"hardware.gpus_per_node": [8, 4]}, workers=1).limit is None
+
+
+def test_words_are_as_wide_at_few_dots_per_inch_as_at_many():
+    figure, wide = run("zb-v", 4, 8).plot(), []
+    for dpi in (100, 300):
+        figure.savefig(io.BytesIO(), dpi=dpi)
+        wide.append(figure.texts[0].get_window_extent(dpi=dpi).width / dpi)
+    assert wide[0] == pytest.approx(wide[1], rel=0.01)
