@@ -969,6 +969,9 @@ def test_charts_of_a_sweep_name_what_is_refused():
     for figure in (sweep.plot(), sweep.plot_front()):
         words = [text.get_text() for text in figure.legends[0].get_texts()]
         assert "refused: dualpipe, 4 microbatches" in words
+    for refused, said in {("a, 1", "a, 2"): "a, 2 runs", ("a, 1", "a, 2", "b, 1"): "a and 1 more"}.items():
+        figure = draw_lines({"c": [(4, 1.0), (8, 2.0)]}, "m", "step time", "seconds", refused=refused)
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"refused: {said}"]
 
 
 def test_a_front_has_no_ties_and_only_points_that_fit_and_others_are_hollow():

@@ -37,10 +37,7 @@ MAX_VECTOR = 600  # boxes of a picture in a notebook; rows of more are an image
 _SPARE = 1.02  # width that is left for a text, in its own
 SMALL, _MARGIN = 6.0, 14 / PIXELS  # of charts of many runs: points of all words but the title; inches
 BASE_SIZE = 10.0  # points: matplotlib's usual font size, which ours are relative to
-_FONTS = {
-    "pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim",
-    "text.hinting": "none",  # hinted words are wider than `text_width` says, at few dots per inch
-}  # fmt: skip
+_FONTS = {"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "ppsim"}
 _FAMILIES = ("Liberation Sans", "Arimo", "Arial", "Helvetica")  # of the same widths; matplotlib's own is wider
 
 _WORDS = re.compile(r">([^<]+)</text>")
@@ -134,8 +131,8 @@ class Chart(Figure):
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def draw(self, renderer: Any) -> None:
-        """Draw the figure; a program that saves it has the settings that its layout was made for."""
-        with matplotlib.rc_context(settings()):
+        """Draw the figure; at few dots per inch, hinted words would be wider than `text_width` says."""
+        with matplotlib.rc_context({"text.hinting": "none"} if self.dpi < 2 * NOTEBOOK else {}):
             super().draw(renderer)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:

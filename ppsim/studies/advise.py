@@ -126,7 +126,7 @@ class AdviceList:
         names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
         what = f"{self.config.name}: single changes that {'make it fit' if self.fits is False else 'gain most'}"
         style: Any = {"ranked": True, "width": width, "theme": theme}
-        return draw_bars(names, changes, removed, title or what, "change of step time", "idle time", **style)
+        return draw_bars(names, changes, removed, title or what, "change of step time", "device mean", **style)
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
