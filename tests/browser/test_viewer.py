@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.plots.scale import shown_length
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
@@ -806,6 +808,17 @@ def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page,
     begin = LEFT + (spans.start[1] + spans.end[1]) / 2 / (timeline.makespan * 1.004) * (wide - LEFT - RIGHT)
     point(page, begin, TOP + (spans.device[1] + 0.5) * row_height(page))
     assert "started after: nothing: it fills idle time" in tip(page)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[5], [1, 4], [9, 10, 40], [9, 10, 80, 99], [10, 14, 20, 27, 35], [17, 22, 24, 25, 215, 334]]
+)
+def test_the_axis_ends_where_that_of_a_still_chart_does(page, lengths):
+    script = (Path(ppsim.__file__).parent / "plots" / "page" / "viewer.js").read_text(encoding="utf-8")
+    rule = re.search(r"function shownSeconds.*?\n}\n", script, re.DOTALL)[0]
+    expected = shown_length(lengths)
+    room = 1.004 if expected == max(lengths) else 1  # for the line at the end of the step
+    assert page.run(f"{rule} return shownSeconds(arguments[0])", lengths) == pytest.approx(expected * room)
 
 
 def test_six_schedules_show_how_many_are_in_sight_and_the_names_scroll(page, tmp_path, sized):

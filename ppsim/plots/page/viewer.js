@@ -50,9 +50,9 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
-function shownSeconds(lengths) {   // the longest timeline, unless it takes over 3 times the longest other
-  const sorted = [...lengths].sort((one, other) => one - other), last = sorted.at(-1) || 0, before = sorted.at(-2);
-  return (before && last > 3 * before ? before * 1.05 : last * 1.004) || 1;
+function shownSeconds(lengths) {   // over 3 times the median, those above the widest gap are cut, as in still charts
+  const upper = lengths.sort((one, other) => one - other).slice((lengths.length - 1) >> 1), last = upper.at(-1), gaps = upper.map((one, at) => upper[at + 1] / one || 0), gap = Math.max(...gaps);
+  return (last > 3 * upper[0] && gap > 2 ? upper[gaps.indexOf(gap)] * 1.05 : last * 1.004) || 1;
 }
 
 function dress() {   // the theme that was asked for, else light or dark as the reader's system; on paper light or grey
