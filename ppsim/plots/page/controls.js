@@ -120,8 +120,8 @@ function fillLegend() {   // only what is drawn
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" ? "edged" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
-  add(names.length, `rows too low for ${names.join(", ")}: Shift and wheel`);
-  add(on.has("transfers") && !lined && low.length < charts.length, "actions too narrow for transfers: wheel");
+  add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
+  add(on.has("transfers") && !lined && low.length < charts.length, `actions too narrow for transfers: ${phone() ? "pinch" : "wheel"}`);
   add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
   add(on.has("critical") || (followed.length > 1 && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
@@ -187,14 +187,14 @@ function fillTable() {
 }
 
 function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, idle seconds by cause, peak, end of the last action
-  const places = chart.makespan * factor < 20 ? 2 : 1, in_bytes = chart.memory.unit === "bytes", head = (text, scope, colour) => make("th", { scope }, ...(colour ? [swatch(colour)] : []), text);
+  const places = chart.makespan * factor < 20 ? 2 : 1, head = (text, scope, colour) => make("th", { scope }, ...(colour ? [swatch(colour)] : []), text);
   const causes = CAUSES.filter((cause) => Math.max(...(chart.ledger[cause] || [0])) * factor >= 0.5 * 10 ** -places), kinds = inOrder(chart.kinds), fills = chart.lanes.filter(({ sort }) => sort === "fills");
   const time = (value = 0) => fixed(value * factor, places);
   const rows = upTo(chart.devices).map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
-    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), amount(chart.memory.peaks[device], in_bytes ? "bytes" : "").trim(), end > first ? time(chart.end(end - 1)) : ""];
+    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), levelOf(chart, chart.memory.peaks[device]), end > first ? time(chart.end(end - 1)) : ""];
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
-  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), head("idle (%)", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(in_bytes ? "peak" : "peak, act.", "col"), head("last action", "col")];
+  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), head("idle (%)", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
   return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }

@@ -257,15 +257,15 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 function fitOf({ waiting, faulty, memory }) {   // whether the fullest device needs more than is usable, or than it has
   const { most, capacity } = memory;
-  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : isNarrow() ? "tight" : "over the margin";
+  return waiting || faulty || !capacity || most <= capacity * (1 + 1e-9) ? "" : most > edgeOf({ memory }) * (1 + 1e-9) ? "over" : "tight";
 }
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead() && "—", against() && "—", "—", "—"] : lastIn(chart));
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
 const rangeHead = () => (!isNarrow() && charts.some(({ interval }) => interval) ? "at 90 %" : "");
 function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
-  const [factor, symbol] = unitFor(until), two = { maximumSignificantDigits: 2, minimumSignificantDigits: 2 };
-  return interval ? `${interval.map((one) => (one * factor).toLocaleString("en", two)).join(" to ")} ${symbol}` : "";
+  const [factor, symbol] = unitFor(until);
+  return interval ? `${interval.map((one) => precise(one * factor, 2)).join(" to ")} ${symbol}` : "";
 }
 
 function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
@@ -309,13 +309,13 @@ function differenceOf(chart) {
 }
 
 const scaleOf = ({ memory }) => (memory.unit === "bytes" ? byteUnit(memory.capacity || memory.most) : [1, "act."]);
+const levelOf = (chart, value) => precise(value / scaleOf(chart)[0], ...(chart.memory.unit === "bytes" ? [3] : [4, 1]));
 
 const idleOf = ({ idle, filled }) => (filled === undefined ? percent(idle) : `${(100 * idle).toFixed(1)} → ${percent(filled)}`);   // and with the work that fills it
 
 function peakOf(chart) {   // in the unit that the column's heading names, if all charts have it
-  const { memory } = chart, [size, symbol] = scaleOf(chart), digits = { maximumSignificantDigits: memory.unit === "bytes" ? 3 : 4, minimumSignificantDigits: memory.unit === "bytes" ? 3 : 1 }, text = (value) => (value / size).toLocaleString("en", digits);
-  const unit = charts.every((one) => scaleOf(one)[1] === symbol) ? "" : ` ${symbol}`;
-  return `${text(memory.most)}${memory.capacity ? ` of ${text(memory.capacity)}` : ""}${unit}`;
+  const { most, capacity } = chart.memory, symbol = scaleOf(chart)[1], unit = charts.every((one) => scaleOf(one)[1] === symbol) ? "" : ` ${symbol}`;
+  return `${levelOf(chart, most)}${capacity ? ` of ${levelOf(chart, capacity)}` : ""}${unit}`;
 }
 
 function drawCaptions() {

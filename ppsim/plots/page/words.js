@@ -20,6 +20,7 @@ const percent = (part) => `${(100 * part).toFixed(1)} %`;
 const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−" : "+"}${percent(Math.abs(part))}`);
 const seconds1 = (value) => inUnit(value, unitFor(until), decimals(until * unitFor(until)[0]));
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
+const precise = (value, most, least = most) => value.toLocaleString("en", { maximumSignificantDigits: most, minimumSignificantDigits: least });
 const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
 
 const deviceName = (chart, device) => chart.towers?.[device] ?? `device ${device}`;
@@ -27,7 +28,7 @@ const deviceName = (chart, device) => chart.towers?.[device] ?? `device ${device
 function amount(value, unit) {
   if (unit !== "bytes") return `${Number(value.toPrecision(4))} ${unit}`;
   const [size, symbol] = byteUnit(value);
-  return `${(value / size).toLocaleString("en", { maximumSignificantDigits: 3, minimumSignificantDigits: 3 })} ${symbol}`;
+  return `${precise(value / size, 3)} ${symbol}`;
 }
 
 function times(from, to) {   // start, length and end at one precision, so that they add up
@@ -126,7 +127,7 @@ function memoryLines(chart, device, time) {
   const { unit, capacity, device: whole, peaks } = chart.memory;
   const held = chart.level(device, time), words = (value) => (unit === "bytes" ? amount(value, unit) : `${amount(value, "")}activation${amount(value, "") === "1 " ? "" : "s"}`);
   const lines = [`${deviceName(chart, device)}: ${words(held)} at ${onAxis(time)}, ${held === peaks[device] ? "its peak" : `peak ${amount(peaks[device], unit === "bytes" ? unit : "").trim()}`}`];
-  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": over the margin" : ": does not fit"}`);
+  if (capacity) lines.push(`${whole ? "usable" : "limit"}: ${words(capacity)}${whole ? ` of ${amount(whole, unit)}` : ""}${peaks[device] <= capacity ? "" : peaks[device] <= whole ? ": tight" : ": does not fit"}`);
   return lines;
 }
 
