@@ -1149,6 +1149,14 @@ def test_areas_of_nearly_one_tone_have_a_straight_line_between_them_in_grey():
         assert abs(right - left) == pytest.approx(64, rel=0.3)  # a device takes over the next one's work after 1.1 s
 
 
+def test_areas_of_the_same_kinds_with_little_and_with_much_idle_time_have_a_name_each():
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
+    found = areas(make_boxes(run("v-half", 64, 256, costs)))
+    little, much = sorted(area.parts[None] for area in found if area.words == "I + W + idle")
+    assert little < 0.3
+    assert much > 0.5
+
+
 def test_bars_of_zero_without_a_note_are_one_row():
     (axes,) = draw_bars([*"abcde"], [0.1, 0.0, 0.0, 0.0, 0.0], ["", "", "", "", "kept"], "Regret", "regret").axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "e", "3 others"]

@@ -18,6 +18,7 @@ from ppsim.plots.palette import Theme, contrast, mixed
 from ppsim.plots.pixels import WINDOWS, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
+_MUCH_IDLE = 0.42  # idle fraction from which on an area of several kinds is another one: its tone is
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
 _BESIDE, _ALIKE = 4, 1.4  # maximum cells between neighbours, and contrast of those with a line between them
@@ -88,7 +89,8 @@ def areas(boxes: Boxes) -> list[Area]:
     cell = finish / _COLUMNS, devices / len(rows)
     parts = parts_around(boxes, rows, edges, boxes.period)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
-    code += ((np.sum([*parts.values()], axis=0) <= 1.0 - _IDLE) & (code > 0)).astype(int) << 15
+    idle, mixed_kinds = 1.0 - np.sum([*parts.values()], axis=0), code & (code - 1) > 0
+    code += ((idle >= _IDLE) * (code > 0)).astype(int) + ((idle >= _MUCH_IDLE) & mixed_kinds) << 15
     least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
     found = list[Area]()
     for runs in _joined([_runs(row, least) for row in code]):
