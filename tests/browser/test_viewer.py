@@ -821,6 +821,17 @@ def test_the_axis_ends_where_that_of_a_still_chart_does(page, lengths):
     assert page.run(f"{rule} return shownSeconds(arguments[0])", lengths) == pytest.approx(expected * room)
 
 
+def test_a_cut_schedule_can_be_seen_up_to_its_end(page, tmp_path):
+    fast, slow = (ppsim.simulate(ppsim.build(name, devices=8, microbatches=32), COSTS) for name in ("1f1b", "naive"))
+    path = tmp_path / "cut.html"
+    path.write_text(page_of(fast, slow), encoding="utf-8")
+    seen = f"t={slow.makespan - 20:g},{slow.makespan:g}"
+    page.open(f"{path.as_uri()}#{seen}")
+    page.keys("body", Keys.ARROW_DOWN)
+    page.run(FRAMES)
+    assert seen in page.run("return location.hash")
+
+
 def test_six_schedules_show_how_many_are_in_sight_and_the_names_scroll(page, tmp_path, sized):
     sized(1440, 900)
     runs = [ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=m), COSTS) for m in range(4, 10)]

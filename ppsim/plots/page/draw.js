@@ -85,7 +85,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     context.fillStyle = theme.text;
     if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
   });
-  if (chart.makespan > until * (1 + 1e-9) && view.t1 >= until) {   // cut: where it ends
+  if (chart.makespan > view.t1 * (1 + 1e-9) && view.t1 >= until) {   // cut: where it ends
     const text = `→ ${seconds1(chart.makespan)}`, wide = widthOf(text) + 8;
     fillBox(theme.paper, rightEdge() - wide, place.rows, wide, 15);
     write(text, rightEdge() - 4, place.rows + 11, { align: "right", colour: theme.text });

@@ -164,7 +164,7 @@ function drawAxis() {
     context.beginPath(); context.moveTo(x, y); context.lineTo(x - 4, y - 6); context.lineTo(x + 4, y - 6); context.fill();
   }
   context.globalAlpha = 1;
-  if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / until * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / until * innerWidth(), 4), 3); }
+  if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / extent() * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / extent() * innerWidth(), 4), 3); }
   if (!mark || parts.selection.textContent) return;   // the text is at its place
   fillBox(theme.text, from, y + 19, to - from, 14);
   write(mark, (from + to) / 2, y + 21, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });

@@ -12,6 +12,7 @@ let range = null, playing = null, hovered = null, step = -1, paper = false;   //
 const between = (value, least, most) => Math.min(Math.max(value, least), most), sumOf = (numbers) => [...numbers].reduce((sum, one) => sum + one, 0);
 const upTo = (count) => [...Array(count).keys()];
 const longest = () => Math.max(...charts.map(({ makespan }) => makespan));
+const extent = () => Math.max(until, longest());   // with what is cut
 const isReal = (chart) => chart.boxes > 0;   // others are parts that wait for their actions
 const phone = () => options.isPhone?.() ?? width <= 700;
 const isNarrow = () => phone() || width < 700;   // some numbers are in the legend
@@ -74,7 +75,7 @@ const pixels = (seconds) => seconds / (view.t1 - view.t0) * innerWidth();
 const boxWidth = (chart) => pixels(chart.box);   // of the median box
 
 function see(from, to) {   // show these seconds, at least a hundred-millionth of the whole
-  const span = between(to - from, until * 1e-8, until), begin = between(from, 0, until - span);
+  const span = between(to - from, until * 1e-8, until), begin = between(from, 0, extent() - span);
   Object.assign(view, span > until * (1 - 1e-9) ? { t0: 0, t1: until } : { t0: begin, t1: begin + span });
 }
 
@@ -114,7 +115,7 @@ function zoomRows(factor, y) {   // the row at y does not move
 }
 
 function clamp() {
-  if (view.t0 < 0 || view.t1 > until || view.t1 - view.t0 < until * 1e-8) see(view.t0, view.t1);
+  if (view.t0 < 0 || view.t1 > extent() || view.t1 - view.t0 < until * 1e-8) see(view.t0, view.t1);
   view.top = view.row ? between(view.top, 0, 1) : 0;
   const more = Math.max(contentHeight() - pane(), 0);
   view.y = more < 2 ? 0 : between(view.y, 0, more);

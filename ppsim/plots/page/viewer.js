@@ -50,7 +50,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
-function shownSeconds(lengths) {   // over 3 times the median, those above the widest gap are cut, as in still charts
+function shownSeconds(lengths) {   // without outliers, by the rule of still charts
   const upper = lengths.sort((one, other) => one - other).slice((lengths.length - 1) >> 1), last = upper.at(-1), gaps = upper.map((one, at) => upper[at + 1] / one || 0), gap = Math.max(...gaps);
   return (last > 3 * upper[0] && gap > 2 ? upper[gaps.indexOf(gap)] * 1.05 : last * 1.004) || 1;
 }
@@ -283,7 +283,7 @@ const PLAY = 10;   // seconds that the whole step takes
 const tellTime = () => tell(`at ${onAxis(playing.time)}, busy: ${charts.map((chart) => `${charts.length > 1 ? `${chart.short} ` : ""}${upTo(chart.devices).filter((device) => chart.boxAt(device, playing.time) !== null).length} of ${chart.devices}`).join(" · ")}`);
 function play() {   // a line of time moves through what is seen; the key stops it
   if (playing?.running) { playing.running = false; tellTime(); return; }
-  const last = longest(), from = playing && playing.time < last ? playing.time : 0, begun = performance.now();
+  const last = finish(), from = playing && playing.time < last ? playing.time : 0, begun = performance.now();
   const mine = playing = { time: from, running: true };
   (function tick() {
     if (playing !== mine || !mine.running) return;

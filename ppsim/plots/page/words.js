@@ -140,10 +140,9 @@ function stepLine(chart, chain, at, number, count) {   // an action of the criti
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
-  const sum = (wanted) => chain.filter(wanted).reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
-  const moved = sum((item) => chart.isTransfer(item)), worked = sum((item) => !chart.isTransfer(item));
+  const sum = (items) => items.reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
+  const actions = chain.filter((item) => !chart.isTransfer(item)), count = actions.length, worked = sum(actions), moved = sum(chain.filter((item) => chart.isTransfer(item)));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
-  const count = chain.filter((item) => !chart.isTransfer(item)).length;
   return `line to the step's start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}, ${lengthText(moved)} in transfers${waits}`;
 }
