@@ -113,20 +113,17 @@ def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
         runs = sorted((area.runs[row], number) for number, area in enumerate(every) if row in area.runs)
         for (one, left), (other, right) in pairwise(runs):
             if other.first - one.last <= _BESIDE and contrast(colours[left], colours[right]) < _ALIKE:
-                second, device = every[left].cell
-                middle = (one.last + other.first) / 2 * second, (row + 0.5) * device
-                found.setdefault((left, right), []).append(middle)
+                middle = (one.last + other.first) / 2 * every[left].cell[0]
+                found.setdefault((left, right), []).append((middle, row))
     lines = []
-    for pair, points in found.items():
-        line = np.array(points)
-        way, place, (second, device) = line[-1] - line[0], line[:, 1], every[0].cell
-        apart = line[:, 0] - np.interp(place, place[[0, -1]], line[[0, -1], 0])
-        if way[1] >= 4 * device and np.abs(apart).max() <= _BESIDE * second:  # straight
-            most = min(4 * boxes.period / max(abs(float(way[0])), 1e-9), 1.5) * way[1]
-            ends = (int(place[0] // device), -1), (int(place[-1] // device), 1)
-            beyond = [device * min(_rows_to_point(every[one].runs, *end) for one in pair) for end in ends]
-            above, below = (one if one < most else device / 2 for one in beyond)
-            lines.append(np.array([line[0] - above / way[1] * way, line[-1] + below / way[1] * way]))
+    for pair, line in ((pair, np.array(points)) for pair, points in found.items()):
+        way, rows, (second, device) = line[-1] - line[0], line[:, 1], every[0].cell
+        apart = line[:, 0] - np.interp(rows, rows[[0, -1]], line[[0, -1], 0])
+        if way[1] >= 4 and np.abs(apart).max() <= _BESIDE * second:  # straight
+            ends = (int(rows[0]), -1), (int(rows[-1]), 1)
+            beyond = [min(_rows_to_point(every[one].runs, *end) for one in pair) / way[1] for end in ends]
+            above, below = (one if one < 1.5 else 0.5 / way[1] for one in beyond)
+            lines.append(np.array([line[0] - above * way, line[-1] + below * way]) * (1, device) + (0, device / 2))
     return lines
 
 
