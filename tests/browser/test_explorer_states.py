@@ -219,7 +219,7 @@ def test_better_names_no_twin_of_what_is_shown_and_the_imbalance_that_costs_more
     assert "interleaved-zb" not in page.run("return all().map((index) => betterOf(index).text).join()")
     page.open(explorer)  # with a config
     text = page.until("return /partition: −/.test(betterOf(0).text) && betterOf(0).text")
-    assert text == "imbalance 26.9 %, optimal partition: −19.1 %"
+    assert text == "imbalance 26.9 %, optimal partition: −19.2 %"
     assert page.run("return betterOf(0).acts[0][0]") == "Use it"
     assert page.run("return runs[0].good.chart.interval.map((one) => one > 0)") == [True, True]
 
