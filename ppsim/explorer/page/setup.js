@@ -47,7 +47,8 @@ function dragged(input, step, set) {   // a drag along a number changes it, and 
 }
 
 const WORDS = { forward: "Cost F", input_grad: "Cost I", weight_grad: "Cost W", latency: "Transfer" };
-const labelOf = ({ name, id, ariaLabel }) => (WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|GB|s)\)/, "").replace(/^./, (letter) => letter.toUpperCase());
+const capital = (text) => text.replace(/^./gm, (letter) => letter.toUpperCase());
+const labelOf = ({ name, id, ariaLabel }) => capital((WORDS[name] || ariaLabel || document.querySelector(`label[for="${id}"]`)?.textContent || name).replace(/ \((act\.|GB|s)\)/, ""));
 
 function namesDevices(text) {   // as the server reads them; without a count of devices any
   const { devices } = state.common, ends = text.toLowerCase().split(/[,–-]/).map((end) => end.trim());
@@ -170,7 +171,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
   const reset = plain("Reset what was changed", () => { state.common.changes = {}; showAll(); });
   const words = (one) => ({ true: "yes", false: "no" }[one] ?? String(one));
   for (const { key, value, name, unit, legal, known, meaning, set: is_set, default: usual } of config.keys.filter((one) => !skipped.includes(one.key))) {
-    const section = key.includes(".") ? key.split(".")[0] : "step", text = `${name[0].toUpperCase()}${name.slice(1)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
+    const section = key.includes(".") ? key.split(".")[0] : "step", text = `${capital(name)}${unit ? ` (${unit})` : ""}`, now = changes[key] ?? value;
     if (!boxes.has(section)) boxes.set(section, key === SLOW ? make("div") : folded(section, section === "layout"));
     const mark = () => { box.classList.toggle("changed", key in changes); reset.hidden = !Object.keys(changes).length; }, set = () => { mark(); change(); };
     const typed = () => { const input = field(changes, key, value ?? "", 0, set); input.title = input.value; input.placeholder = key === SLOW ? "as 3: 1.5" : usual; return input; };
@@ -198,7 +199,7 @@ function keysOf(config) {   // the keys of the config by section, each with its 
   list.append(row("Find a setting", filter), ...Object.values(others));
   return [jitter, reset, ...(list.children.length > 1 ? [list] : [])];
 }
-const folded = (name, open = false) => make("details", { open }, make("summary", { textContent: `${name[0].toUpperCase()}${name.slice(1)}` }));
+const folded = (name, open = false) => make("details", { open }, make("summary", { textContent: capital(name) }));
 const GROUPS = [["overlap", /overlap|scatter/], ["experts", /expert|groups_per/], ["recompute", /recompute/], ["precision", /fp8|bf16|bytes|gradient/], ["fusion", /fused|cuda|loss/], ["parallelism", /./]];   // of layout keys that the file does not set
 const OTHER = "other …", SLOW = "jitter.slow_devices";   // which the table of costs has too
 
@@ -230,7 +231,7 @@ function card(one, index) {
     const options = make("details", {}, make("summary", { textContent: "options" }));
     if (!family.fixed_stages) options.append(row("Stages per device", field(one, "stages_per_device", family.stages_per_device, 1, again)));
     for (const [option, usual] of Object.entries(family.options)) {
-      const text = option[0].toUpperCase() + option.slice(1).replaceAll("_", " "), chosen = one.options ||= {}, set = (word) => { chosen[option] = word; again(); };
+      const text = capital(option.replaceAll("_", " ")), chosen = one.options ||= {}, set = (word) => { chosen[option] = word; again(); };
       options.append(family.words[option] ? menu(text, family.words[option].map((word) => [word, word]), chosen[option] ?? usual, set) : row(text, Object.assign(field(chosen, option, usual ?? "", 0, again), { placeholder: "automatic" })));
     }
     options.open = !!(one.stages_per_device || Object.keys(one.options || {}).length);

@@ -65,7 +65,7 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
-    if (found.length) told.set(found[0], shared ? text : `${nameOf(index)}: ${text}`);
+    if (found.length) told.set(found[0], shared ? capital(text) : `${nameOf(index)}: ${text}`);
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
   for (const [input, text] of [...told].reverse()) (input.closest(".pair") || input.closest("#costs, .field") || input).after(make("small", { className: "told", textContent: text }));
@@ -96,7 +96,7 @@ function noteOf(index) {   // what is wrong, a button that sets it right, and wh
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  return make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [text.replace(/^./gm, (letter) => letter.toUpperCase())] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
+  return make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [capital(text)] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
     run.good ? make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }) : "", make("span", {}, ...missingConfig(), ...right, undo, drop));
 }
 
