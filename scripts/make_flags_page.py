@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.config import as_config
-from ppsim.launch import FRAMEWORKS, megatron_model, megatron_script
+from ppsim.launch import FRAMEWORKS, flags_in, megatron_model, megatron_script
 from ppsim.launch.reading import Row
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
@@ -96,10 +96,9 @@ def policies() -> str:
 def _added(framework: str, base: Mapping[str, Any], changes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the flags that a change adds, or why the framework cannot run it."""
     config = as_config({**base, "layout": {**base["layout"], **OWN[framework]}})
-    try:
-        before, after = (FRAMEWORKS[framework].flags(one) for one in (config, config.changed(dict(changes))))
-    except ConfigError as error:
-        reason = str(error).removeprefix(f"{framework} cannot run ").removeprefix("this config: ")
+    before, after = (flags_in(framework, one) for one in (config, config.changed(dict(changes))))
+    if isinstance(before, PpsimError) or isinstance(after, PpsimError):
+        reason = str(after).removeprefix(f"{framework} cannot run ").removeprefix("this config: ")
         yield f"cannot run it: {reason}".replace("|", "\\|")
         return
     added = [flag for flag in after if flag not in before]

@@ -25,7 +25,7 @@ from ppsim.analysis import (
 )
 from ppsim.config import config_yaml
 from ppsim.frameworks import SCHEDULES, frameworks_running
-from ppsim.launch import FRAMEWORKS
+from ppsim.launch import flags_in
 from ppsim.studies import Candidate
 from ppsim.studies.points import placed, rank
 from ppsim.studies.space import keeps_activations, schedules_run_by, search_space
@@ -267,7 +267,7 @@ def test_flags_of_an_answer_read_back_to_its_step(framework):
     """Without a framework the answer is priced as today's Megatron-Core, not as the Megatron-LM of the papers."""
     only = {"schedule.name": ["1f1b", "interleaved-1f1b"]}
     found = ppsim.choose(SMALL, ["layout.tensor", "schedule.stages_per_device"], only=only, framework=framework)
-    flags = "pretrain_gpt.py " + " ".join(FRAMEWORKS["Megatron-LM"].flags(found.best.config))
+    flags = "pretrain_gpt.py " + " ".join(flags_in("Megatron-LM", found.best.config))
     back = ppsim.from_launch("Megatron-LM", flags, gpus=8, hardware=SMALL["hardware"])
     assert back.simulate().iteration_time == found.best.run.iteration_time
 

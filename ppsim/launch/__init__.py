@@ -12,31 +12,33 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BY_COST
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
-from ppsim.launch.reading import Reading, Rejects
+from ppsim.launch.reading import Job, Reading, Rejects
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
 
 
 class Launcher(NamedTuple):
-    """Functions of one framework: config to text and to flags, and text to a config if it can be read."""
+    """Functions of one framework: a config to its flags and its launch file, and a launch file to a config."""
 
-    text: Callable[..., str]  # of a config and, optionally, a recorded version
-    flags: Callable[..., list[str]]
+    checked: Callable[[Config], Job]  # ConfigError names why the framework cannot run the config
+    printed: Callable[[Job, str], list[str]]  # flags of a version, once they read back as the job
+    text: Callable[[Job, str, list[str]], str]  # launch file of a job with the flags of a version
     read: Callable[[str, int | None], Reading]
     faults: Rejects
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(
-        megatron_script.script_text, megatron_script.script_flags, megatron_script.from_text,
+        megatron_script.checked, megatron_script.printed, megatron_script.script_text, megatron_script.from_text,
         megatron_script.megatron_faults,
     ),
     "torchtitan": Launcher(
-        torchtitan_job.job_text, torchtitan_job.job_flags, torchtitan_reading.from_job, torchtitan_job.torchtitan_faults
+        torchtitan_job.checked, torchtitan_job.printed, torchtitan_job.job_text, torchtitan_reading.from_job,
+        torchtitan_job.torchtitan_faults,
     ),
     "Primus": Launcher(
-        primus_experiment.experiment_text, primus_experiment.experiment_keys, primus_experiment.from_experiment,
-        primus_experiment.primus_faults,
+        primus_experiment.checked, primus_experiment.printed, primus_experiment.experiment_text,
+        primus_experiment.from_experiment, primus_experiment.primus_faults,
     ),
 }  # fmt: skip
 
@@ -69,8 +71,9 @@ def own_framework(config: Config) -> str | None:
 
 def flags_in(name: str, config: Config) -> list[str] | PpsimError:
     """Return the flags of a framework, or why it has no launch file of a config."""
+    launcher = FRAMEWORKS[name]
     try:
-        return FRAMEWORKS[name].flags(_with_its_stages(config))
+        return launcher.printed(launcher.checked(_with_its_stages(config)), LAUNCH_OPTIONS[name]["version"])
     except PpsimError as error:
         return error
 
@@ -109,7 +112,8 @@ def to_launch(config: AnyConfig, framework: str) -> str:
         The framework cannot run the config; the message names each reason and what to change.
     """
     launcher, version = _framework(framework)
-    return launcher.text(_with_its_stages(as_config(config)), version)
+    job = launcher.checked(_with_its_stages(as_config(config)))
+    return launcher.text(job, version, launcher.printed(job, version))
 
 
 def _with_its_stages(config: Config) -> Config:

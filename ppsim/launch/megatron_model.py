@@ -15,17 +15,15 @@ from typing import Any
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layout import Layout
 from ppsim.costs.model import Model
 from ppsim.costs.shape import MAX_LAYERS
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.reading import Flags, Row, read_rows
+from ppsim.launch.reading import Flags, Job, Row
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 
 YES, NO = {True: ""}, {False: ""}
-FLASH = {"auto": "flash", "flash": "flash", "fused": "flash", "unfused": "full"}  # --attention-backend -> attention
 
 MODEL = (
     Row("model.num_layers", "num-layers"),
@@ -42,18 +40,21 @@ MODEL = (
     Row("model.prediction_layers", "mtp-num-layers", None, 0),
 )
 NEEDED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
+BACKEND = Row(
+    "model.attention", "attention-backend", {"full": "unfused", "flash": "flash"}, "flash",
+    also={"auto": "flash", "fused": "flash"},
+)  # fmt: skip
 ATTENTION = (
     Row("model.head_size", "kv-channels", None, 0),
     Row("model.attention_gate", "attention-output-gate", YES, False),
 )
 LATENT = (
-    Row("model.key_value_rank", "kv-lora-rank"),
+    Row("model.key_value_rank", "kv-lora-rank", default=32),
     Row("model.query_rank", "q-lora-rank", None, 0),
-    Row("model.head_size", "qk-head-dim"),
-    Row("model.rotary_head_size", "qk-pos-emb-head-dim"),
-    Row("model.value_head_size", "v-head-dim"),
+    Row("model.head_size", "qk-head-dim", default=128),
+    Row("model.rotary_head_size", "qk-pos-emb-head-dim", default=64),
+    Row("model.value_head_size", "v-head-dim", default=128),
 )
-LATENT_DEFAULTS = {"key_value_rank": 32, "head_size": 128, "rotary_head_size": 64, "value_head_size": 128}
 EXPERTS = (
     Row("model.experts", "num-experts"),
     Row("model.experts_per_token", "moe-router-topk"),
@@ -105,8 +106,9 @@ def training_program(model: Model, version: str) -> str:
     return "pretrain_hybrid.py --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"
 
 
-def pattern_faults(model: Model, layout: Layout) -> Iterator[str]:
-    """Yield what Megatron-LM lacks of the blocks that a pattern names."""
+def model_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
+    """Yield what Megatron-LM lacks of a pattern's blocks, and rejects of prediction modules and their losses."""
+    model, layout = costs.model, costs.layout
     if lacking := sorted({*model.pattern} - {*LETTERS, *"[]|/"}):
         yield f"model.pattern: Megatron-LM has no letter for {', '.join(lacking)}; it has {LETTERS}"
     elif is_hybrid(model) and "[" in model.pattern:
@@ -115,28 +117,18 @@ def pattern_faults(model: Model, layout: Layout) -> Iterator[str]:
         yield f"model.pattern: its prediction modules are copies of the last block; write /[{model.block_letters[-1]}]"
     if "G" in model.pattern and model.state_groups % (size := layout.tensor * layout.context):
         yield f"model.state_groups={model.state_groups}: must be a multiple of tensor x context = {size}"
-
-
-def prediction_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str]:
-    """Yield what its layout parser, or its pattern of a hybrid, rejects of prediction modules and their losses."""
-    if is_hybrid(costs.model):
-        if any("prediction" in stage for stage in costs.stages(schedule.num_stages)[:-1]):
+    stages = costs.stages(schedule.num_stages)
+    having = [number for number, stage in enumerate(stages) if stage.get("prediction")]
+    if is_hybrid(model):
+        if having and having != [len(stages) - 1]:
             yield "layout.partition: it puts a hybrid's prediction modules on the last stage; write m there"
         return
-    stages = costs.megatron_layout(schedule.num_stages) if costs.model.prediction_layers else ""
-    if sum(stage.get("head", 0) for stage in costs.stages(schedule.num_stages)) > 1:
-        yield f"layout.partition={stages}: its parser takes one L, which has all losses; write L once"
-    if stages and not _predictions_fit(costs, schedule):
-        yield f"layout.partition={stages}: all m must be in one stage, the last of its device, not on the first device"
-
-
-def _predictions_fit(costs: DerivedCosts, schedule: ScheduleColumns) -> bool:
-    """Return whether one stage has all prediction modules: the last of its device, which is not the first device."""
-    modules = [stage.get("prediction", 0) for stage in costs.stages(schedule.num_stages)]
-    if sum(modules) > max(modules):
-        return False
-    stage, of_first_device = modules.index(max(modules)), schedule.num_stages - schedule.devices
-    return stage > of_first_device or stage == of_first_device == 0
+    cut = costs.megatron_layout(len(stages)) if model.prediction_layers else ""
+    if sum(stage.get("head", 0) for stage in stages) > 1:
+        yield f"layout.partition={cut}: its parser takes one L, which has all losses; write L once"
+    of_first_device = len(stages) - schedule.devices  # its last stage
+    if cut and not (len(having) == 1 and (having[0] > of_first_device or having[0] == of_first_device == 0)):
+        yield f"layout.partition={cut}: all m must be in one stage, the last of its device, not on the first device"
 
 
 def with_flagged_stages(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
@@ -161,14 +153,10 @@ def _frequency(blocks: list[bool]) -> str:
     return runs if size == count else f"({runs})*{count // size}"
 
 
-def model_flags(model: Model, version: str) -> Iterator[str]:
-    """Yield the flags of a model with their arguments."""
-
-    def printed(*rows: Row) -> Iterator[str]:
-        for row in rows:
-            yield from row.printed(getattr(model, row.name))
-
-    yield from printed(*MODEL)
+def model_flags(job: Job, version: str) -> Iterator[str]:
+    """Yield the flags of a job's model with their arguments."""
+    model = job.costs.model
+    yield from job.flags(*MODEL)
     if model.residual_streams > 1:
         yield f"--{STREAMS} --mhc-num-residual-streams {model.residual_streams}"
     if is_hybrid(model):
@@ -180,15 +168,15 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
         yield f"--{VARIANT} gated_delta_net --linear-attention-freq {quote(nets)}"
     for letter, rows in SIZES.items():
         if letter in model.pattern:
-            yield from printed(*rows)
+            yield from job.flags(*rows)
     yield f"--max-position-embeddings {model.sequence}"
     yield f"--vocab-size {model.vocabulary}"
     yield "--make-vocab-size-divisible-by 1"
     if model.key_value_rank:
         yield "--multi-latent-attention"
-        yield from printed(*LATENT)
+        yield from job.flags(*LATENT)
     else:
-        yield from printed(*ATTENTION)
+        yield from job.flags(*ATTENTION)
         if model.key_value_heads != model.heads:
             yield f"--group-query-attention --num-query-groups {model.key_value_heads}"
     if not (model.projection_bias and model.mlp_bias):
@@ -196,14 +184,13 @@ def model_flags(model: Model, version: str) -> Iterator[str]:
     if not model.dropout:
         yield "--attention-dropout 0.0"
         yield "--hidden-dropout 0.0"
-    if model.attention == "full":
-        yield "--attention-backend unfused"
+    yield from job.flags(BACKEND)
     if model.window:
         yield f"--window-size {model.window - 1},0"
         if model.window_period:
             yield f"--window-attn-skip-freq {model.window_period}"
     if model.experts:
-        yield from printed(*EXPERTS)
+        yield from job.flags(*EXPERTS)
         if model.shared_experts:
             yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
         routed = ["E" in letters for letters in model.block_letters]
@@ -216,7 +203,7 @@ def read_model(flags: Flags) -> dict[str, Any]:
     _add_own_names(flags.arguments, flags)
     if flags.text("position-embedding-type") not in (None, "learned_absolute"):  # others have no learned table
         flags.arguments["position-embedding-type"] = ["rope"]
-    model, pattern = read_rows(flags, *MODEL), _read_pattern(flags)
+    model, pattern = flags.values(*MODEL), _read_pattern(flags)
     if pattern:
         model |= {"pattern": pattern, "num_layers": sum(letter in LETTERS for letter in pattern.split("/")[0])}
         model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
@@ -227,17 +214,16 @@ def read_model(flags: Flags) -> dict[str, Any]:
     if flags.has(STREAMS):
         model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)
     if flags.has("multi-latent-attention") or "+" in pattern or "D" in pattern:
-        model |= read_rows(flags, *LATENT)
-        model |= {key: model[key] or size for key, size in LATENT_DEFAULTS.items()}
+        model |= flags.values(*LATENT)
     else:
-        model |= read_rows(flags, *ATTENTION)
+        model |= flags.values(*ATTENTION)
     for letter, rows in SIZES.items():
         if letter in pattern:
-            model |= read_rows(flags, *rows)
+            model |= flags.values(*rows)
     if "M" in pattern:
         model["state_heads"] = model["state_heads"] or 2 * model["hidden"] // model["state_head_size"]
     if flags.has("num-experts"):
-        model |= read_rows(flags, *EXPERTS)
+        model |= flags.values(*EXPERTS)
         _read_experts(flags, model)
     if not pattern:
         _read_blocks(flags, model)
@@ -281,11 +267,9 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
     model["attention_bias"] = flags.has("add-qkv-bias") or not without
     dropouts = [flags.text(name) or "0.1" for name in ("attention-dropout", "hidden-dropout")]
     model["dropout"] = any(float(value) > 0 for value in dropouts if re.fullmatch(r"[0-9.e-]{1,9}", value))
-    backend = flags.text("attention-backend") or "auto"
-    if backend not in FLASH:
-        raise ConfigError(f"--attention-backend {shown(backend)} is not known here; use {', '.join(FLASH)}")
-    forks = OPTIONS["forks"]
-    flash = flags.has(*forks["flash"]) if flags.has(*forks["before_flash"]) else FLASH[backend] == "flash"
+    flash, forks = BACKEND.read(flags) == "flash", OPTIONS["forks"]
+    if flags.has(*forks["before_flash"]):
+        flash = flags.has(*forks["flash"])
     model |= {"attention": "flash" if flash else "full", "causal": flash}
     if flash:
         flags.has("no-masked-softmax-fusion")  # flash attention has no softmax of its own
@@ -324,7 +308,7 @@ def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
             routed = [one and block >= int(dense) for block, one in enumerate(routed)]
     if {*flags.arguments.get(VARIANT, ())} & {"gated_delta_net", "gdn"} and flags.has(VARIANT):
         nets = _blocks_in(flags, "linear-attention-freq", count, lambda block, every: (block + 1) % every != 0)
-        model |= read_rows(flags, *DELTA_NET)
+        model |= flags.values(*DELTA_NET)
     if not any(nets) and routed == sorted(routed):
         if any(routed):
             model["dense_layers"] = routed.count(False)

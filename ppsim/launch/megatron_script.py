@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote, split
 from typing import Any
 
@@ -22,44 +22,34 @@ from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
 from ppsim.launch.megatron_model import (
     PATTERN,
+    YES,
     is_hybrid,
+    model_faults,
     model_flags,
-    pattern_faults,
-    prediction_faults,
     read_model,
     training_program,
     with_flagged_stages,
 )
 from ppsim.launch.reading import (
     ENDING,
-    EXPANDABLE,
     Flags,
+    Job,
     Reading,
     Rejects,
     Row,
     cannot_run,
     derived_costs,
-    differences,
-    effective,
     missing_values,
     notes_in,
-    notes_of,
-    notes_text,
-    padded,
-    read_rows,
-    sort_unread,
-    torchrun,
     torchrun_gpus,
 )
 from ppsim.launch.shell import Script, read_script
-from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
-YES = {True: ""}
 LAYOUT = (
     Row("layout.tensor", "tensor-model-parallel-size", None, 1),
     Row("schedule.devices", "pipeline-model-parallel-size", None, 1),
@@ -77,48 +67,37 @@ EXPERT_LAYOUT = (
     Row("layout.expert_tensor", "expert-tensor-parallel-size"),
     Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
     Row("layout.fused_router", "moe-router-fusion", YES, False),
-)
+    Row(
+        "layout.expert_exchange", "moe-token-dispatcher-type", {"hierarchical": "flex", "all-to-all": "alltoall"},
+        default="all-to-all", also={"allgather": "all-to-all"},
+    ),
+)  # fmt: skip
 CONTEXT = Row(
     "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"
 )
 TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
+FP8 = Row("layout.fp8", "fp8-recipe", FP8_RECIPES, default="delayed", also={"mxfp8": "block"})
 
 
-def script_text(config: Config, version: str = OPTIONS["version"]) -> str:
-    """Return a bash script that launches a config; ConfigError names what Megatron-LM cannot run."""
-    config, costs, schedule = checked(config)
-    gpus = costs.gpus(schedule.devices)
-    program = training_program(costs.model, version)
-    name = str(config.data.get("name", "A config")).replace("\n", " ")
-    lines = [
-        "#!/bin/bash",
-        f"# {name}: {gpus} GPUs, {schedule.name}; flags of Megatron-LM, {version}",
-        *(f"# {warning}" for warning in _warnings(costs)),
-        notes_text(notes_of(config)),
-        EXPANDABLE,
-        "unset CUDA_DEVICE_MAX_CONNECTIONS" if costs.layout.reduces_blocks else "export CUDA_DEVICE_MAX_CONNECTIONS=1",
-        torchrun(costs.cluster, gpus),
-        f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",
-        *(f"  {flag} \\" for flag in _read_back(config, costs, schedule, version)),
-        "  --bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4",
-    ]
-    return "\n".join(lines) + "\n"
+def script_text(job: Job, version: str, flags: list[str]) -> str:
+    """Return a bash script that launches a job."""
+    connections = "unset {}" if job.costs.layout.reduces_blocks else "export {}=1"
+    return job.script(
+        f"flags of Megatron-LM, {version}", job.notes, training_program(job.costs.model, version),
+        [*flags, "--bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4"],
+        comments=_warnings(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS")],
+    )  # fmt: skip
 
 
-def script_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
-    """Return the flags of `script_text`, each with its argument; ConfigError names what Megatron-LM cannot run."""
-    return _read_back(*checked(config), version)
-
-
-def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
+def printed(job: Job, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
-    printed = list(flags_of(config, costs, schedule, version))
-    flags = Flags.of(split(" ".join(printed)))
-    reading = read(flags, notes_of(config), costs.gpus(schedule.devices), Reading("Megatron-LM", version))
-    cannot_run("Megatron-LM", differences(config, schedule, reading.config(place=config.path)))
+    found = list(flags_of(job, version))
+    flags = Flags.of(split(" ".join(found)))
+    reading = read(flags, job.notes, job.gpus, Reading("Megatron-LM", version))
+    job.check("Megatron-LM", reading)
     if lacking := flags.arguments.keys() - options_of(OPTIONS, version).keys():
         raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
-    return printed
+    return found
 
 
 def checked(
@@ -126,7 +105,7 @@ def checked(
     framework: str = "Megatron-LM",
     launched: Sequence[str] = LAUNCHED,
     rejects: Rejects | None = None,
-) -> tuple[Config, DerivedCosts, Schedule]:
+) -> Job:
     """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
     costs = derived_costs(config, framework)
     name = config.schedule.get("name")
@@ -136,7 +115,7 @@ def checked(
     cannot_run(framework, [*(rejects or megatron_faults)(costs, schedule, schedule.microbatches)])
     if costs.model.pattern:
         config = with_flagged_stages(config, costs, schedule)
-    return config, derived_costs(config, framework), schedule
+    return Job(config, derived_costs(config, framework), schedule)
 
 
 def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
@@ -192,8 +171,7 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "model.parallel_block: it has no block of this kind"
     if (model.attention == "full") == model.causal:
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
-    yield from pattern_faults(model, layout)
-    yield from prediction_faults(costs, schedule)
+    yield from model_faults(costs, schedule)
 
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
@@ -204,18 +182,21 @@ def _warnings(costs: DerivedCosts) -> Iterator[str]:
         yield f"Megatron-LM pads the vocabulary to {padded(vocabulary, layout.tensor)} entries"
 
 
-def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[str]:
+def padded(vocabulary: int, multiple: int) -> int:
+    """Return the entries of a vocabulary padded to a multiple."""
+    return -(-vocabulary // multiple) * multiple
+
+
+def flags_of(job: Job, version: str) -> Iterator[str]:
     """Yield the flags with their arguments: model, groups, batch, partition, then policies."""
+    config, costs, schedule = job
     model, layout = costs.model, costs.layout
-    yield from model_flags(model, version)
+    yield from model_flags(job, version)
     if model.experts:
-        yield from _printed(EXPERT_LAYOUT, layout, schedule)
+        yield from job.flags(*EXPERT_LAYOUT)
         if layout.chosen("expert_exchange") == "hierarchical":
-            yield "--moe-token-dispatcher-type flex"
             yield "--moe-flex-dispatcher-backend deepep"
-        else:
-            yield "--moe-token-dispatcher-type alltoall"
-    yield from _printed(LAYOUT, layout, schedule)
+    yield from job.flags(*LAYOUT)
     yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
     if schedule.devices > 1 and not is_hybrid(model):
         yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
@@ -228,19 +209,14 @@ def flags_of(config: Config, costs: DerivedCosts, schedule: Schedule, version: s
     if schedule.name.startswith("combined"):
         yield "--overlap-moe-expert-parallel-comm"
     if layout.context > 1:
-        yield from _printed([CONTEXT], layout, schedule)
+        yield from job.flags(CONTEXT)
     if layout.tensor > 1 and layout.sequence_parallel:
-        yield from _printed([TENSOR], layout, schedule)
+        yield from job.flags(TENSOR)
     yield from _sharding_flags(layout)
     if layout.fp8 != "none":
         yield "--fp8-format hybrid"
-        yield f"--fp8-recipe {FP8_RECIPES[layout.fp8]}"
+        yield from job.flags(FP8)
     yield from _recompute_flags(layout)
-
-
-def _printed(rows: Iterable[Row], layout: Layout, schedule: Schedule) -> Iterator[str]:
-    for row in rows:
-        yield from row.printed(schedule.devices if row.name == "devices" else effective(layout, row.name))
 
 
 def _sharding_flags(layout: Layout) -> Iterator[str]:
@@ -285,7 +261,7 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
     except ConfigError as error:
         raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
-    sort_unread(flags, reading, OPTIONS)
+    reading.sort(flags)
     reading.conditional.extend(launch.conditional)
     return reading
 
@@ -311,26 +287,22 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     """Return `reading` with the flags as the sections of a config."""
     model, layout = read_model(flags), dict[str, Any]()
     if "experts" in model:
-        layout |= read_rows(flags, *EXPERT_LAYOUT)
-        dispatcher = flags.text("moe-token-dispatcher-type") or "allgather"
+        layout |= flags.values(*EXPERT_LAYOUT)
         flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
-        layout["expert_exchange"] = "hierarchical" if dispatcher == "flex" else "all-to-all"
     else:
         flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
-    layout |= read_rows(flags, *LAYOUT, CONTEXT, TENSOR)
-    sections = {"model": model, "layout": layout, "schedule": {"devices": layout.pop("devices")}}
+    layout |= flags.values(*LAYOUT, CONTEXT, TENSOR)
+    schedule = {"devices": layout.pop("devices")}
     if not layout["sequence_parallel"]:  # no flag: all-reduces overlap weight gradients (tensor_parallel/layers.py)
         layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, layout, reading)
-    _read_schedule(flags, sections, gpus, reading)
+    _read_schedule(flags, model, layout, schedule, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", f"megatron-{'deepspeed' if flags.has('deepspeed') else 'core'}")
     if flags.has("rampup-batch-size"):
         reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
-    reading.data = {key: value for key, value in notes.items() if key not in ("framework", "overlap_tensor")}
-    for name, part in sections.items():
-        reading.data[name] = {key: value for key, value in part.items() if value is not None}
+    reading.fill(notes, model=model, layout=layout, schedule=schedule)
     return reading
 
 
@@ -350,14 +322,8 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         if (stage := flags.number("zero-stage", 0)) > 3:
             raise ConfigError(f"--zero-stage {stage} must be 0, 1, 2 or 3")
         layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
-    if (recipe := flags.text("fp8-format")) is not None:
-        name = flags.text("fp8-recipe") or "delayed"
-        known = {theirs: ours for ours, theirs in FP8_RECIPES.items()} | {"mxfp8": "block"}
-        if name not in known:
-            raise ConfigError(
-                f"--fp8-recipe {shown(name)} (--fp8-format {recipe}) is not known here; use {', '.join(known)}"
-            )
-        layout["fp8"] = known[name]
+    if flags.text("fp8-format") is not None:
+        layout |= flags.values(FP8)
 
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
@@ -383,9 +349,11 @@ def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> N
         layout["recompute"] = "selective" if kept == ["core"] else "+".join(kept) or "none"
 
 
-def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: int | None, reading: Reading) -> None:
+def _read_schedule(
+    flags: Flags, model: dict[str, Any], layout: dict[str, Any], schedule: dict[str, Any], gpus: int | None,
+    reading: Reading,
+) -> None:  # fmt: skip
     """Read batch, stages and order, which depend on the sizes of all groups."""
-    model, layout, schedule = sections["model"], sections["layout"], sections["schedule"]
     devices = schedule["devices"]
     group = layout["tensor"] * layout["context"] * devices
     experts = layout.get("expert", 1) * (layout.get("expert_tensor") or layout["tensor"]) * devices
@@ -418,42 +386,35 @@ def _read_schedule(flags: Flags, sections: Mapping[str, dict[str, Any]], gpus: i
 
 def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int) -> int:
     """Read the layers of each stage, and return the stages per device."""
-    if (text := flags.text("pipeline-model-parallel-layout")) is not None:
-        text = text.replace("\\", "")  # from a script whose `eval` removes them
-        layout["partition"] = text
-        stages, rest = divmod(len(LayoutString.parse(text).stages), devices)
-        if rest:
-            raise ConfigError(
-                f"--pipeline-model-parallel-layout {shown(text)}: its stages are no multiple of {devices}"
-            )
-        return stages
-    if "|" in model.get("pattern", ""):
-        stages, rest = divmod(model["pattern"].count("|") + 1, devices)
-        if rest:
-            raise ConfigError(f"--{PATTERN} {shown(model['pattern'])}: its stages are no multiple of {devices}")
-        return stages
-    if flags.has("deepspeed"):  # balanced; embedding and head count as blocks if its pattern names them
-        ends = "embedding" in (flags.text("pp-partition-method") or "") and [1, int(model["tied_embeddings"])]
-        if ends and devices > 1:
-            counts = even(model["num_layers"] + sum(ends), devices)
-            layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
-        return 1
-    ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
-    first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
-    layers = model["num_layers"] + sum(ends)
-    size = flags.number("num-layers-per-virtual-pipeline-stage")
-    given = flags.number("num-virtual-stages-per-pipeline-rank", least=1)
-    stages = given or (max(1, layers // devices // size) if size else 1)
-    total = devices * stages
+    flag, text, count = PATTERN, model.get("pattern", ""), model.get("pattern", "").count("|") + 1
+    if (given := flags.text("pipeline-model-parallel-layout")) is not None:
+        flag, text = "pipeline-model-parallel-layout", given.replace("\\", "")  # a script's `eval` removes them
+        layout["partition"], count = text, len(LayoutString.parse(text).stages)
+    if given is not None or count > 1:
+        if count % devices:
+            raise ConfigError(f"--{flag} {shown(text)}: its stages are no multiple of {devices}")
+        return count // devices
+    stages, first, last = 1, None, None
+    if is_balanced := flags.has("deepspeed"):  # embedding and head count as blocks if its pattern names them
+        embedding = "embedding" in (flags.text("pp-partition-method") or "")
+        ends = [embedding, embedding and model["tied_embeddings"]]
+    else:
+        ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
+        first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+        size = flags.number("num-layers-per-virtual-pipeline-stage")
+        stages = max(1, (model["num_layers"] + sum(ends)) // devices // size) if size else 1
+        stages = flags.number("num-virtual-stages-per-pipeline-rank", stages, least=1)
+    layers, total = model["num_layers"] + sum(ends), devices * stages
     if total == 1:
         return 1
     if first is None and last is None:
-        if layers % total:
+        if layers % total and not is_balanced:
             raise ConfigError(
                 f"--num-layers {model['num_layers']} cannot be split evenly over {total} stages, as Megatron-LM does"
             )
-        counts = [layers // total] * total
-        layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]] if any(ends) else None
+        if any(ends):
+            counts = even(layers, total)
+            layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
         return stages
     # The first and the last device have layers of their own; each device splits its layers evenly over its stages.
     rest = model["num_layers"] - (first or 0) - (last or 0)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from shlex import split
-from typing import Any, TypeVar
+from typing import Any
 
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
@@ -18,24 +19,10 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, options_of, primus
 from ppsim.frameworks.primus import ALGORITHMS, OPTIONS, ORDERS
 from ppsim.launch import megatron_script
-from ppsim.launch.reading import (
-    ENDING,
-    Flags,
-    Reading,
-    cannot_run,
-    differences,
-    effective,
-    hosts_of,
-    notes_in,
-    notes_of,
-    notes_text,
-    sort_unread,
-)
+from ppsim.launch.reading import ENDING, Flags, Job, Reading, cannot_run, effective, notes_in, notes_text
 from ppsim.launch.shell import UNRESOLVED
-from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 
-T = TypeVar("T")
 FLAGS: Mapping[str, str] = {**OPTIONS["flags"], **OPTIONS["negated"]}
 KEYS = {FLAGS.get(key, key.replace("_", "-")): key for key in options_of(OPTIONS)}
 BASE = "language_model"  # the preset below every model's
@@ -46,18 +33,25 @@ SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_a
 RUN = {"mock_data": True, "train_iters": 20, "lr": 1e-4, "lr_warmup_iters": 2, "finetune": False}
 
 
-def experiment_text(config: Config, version: str = OPTIONS["version"]) -> str:
-    """Return the YAML of an experiment; ConfigError names what Primus cannot run."""
-    config, costs, schedule = _checked(config)
-    gpus, name = costs.gpus(schedule.devices), str(config.data.get("name", "A config")).replace("\n", " ")
-    (hosts, each), keys = hosts_of(costs.cluster, gpus), _read_back(config, costs, schedule, version) | RUN
+@contextmanager
+def _key_names() -> Iterator[None]:
+    """Name keys of Primus in place of flags in errors."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_in_keys(str(error))) from None
+
+
+def experiment_text(job: Job, version: str, keys: list[str]) -> str:
+    """Return the YAML of an experiment."""
+    hosts, each = job.hosts
     return f"""\
-# {name}: {gpus} GPUs, {schedule.name}; keys of Primus {version}
+{job.heading(f"keys of Primus {version}")}
 # GPUS_PER_NODE={each} ./runner/primus-cli slurm srun -N {hosts} -- train pretrain --config THIS_FILE
-{notes_text({**notes_of(config), "gpus": gpus})}
+{notes_text({**job.notes, "gpus": job.gpus})}
 work_group: ppsim
 user_name: ppsim
-exp_name: {re.sub(r"[^0-9A-Za-z]+", "-", name)}
+exp_name: {re.sub(r"[^0-9A-Za-z]+", "-", job.name)}
 workspace: ./output
 modules:
   pre_trainer:
@@ -65,33 +59,30 @@ modules:
     config: pre_trainer.yaml
     model: {BASE}.yaml
     overrides:
-""" + "".join(f"      {line}\n" for line in _lines(keys))
-
-
-def experiment_keys(config: Config, version: str = OPTIONS["version"]) -> list[str]:
-    """Return the overrides of `experiment_text` as lines; ConfigError names what Primus cannot run."""
-    return _lines(_read_back(*_checked(config), version))
+""" + "".join(f"      {line}\n" for line in [*keys, *_lines(RUN)])
 
 
 def _lines(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
 
 
-def _checked(config: Config) -> tuple[Config, DerivedCosts, Schedule]:
-    return _renamed(lambda: megatron_script.checked(config, "Primus", primus.SCHEDULES, primus_faults))
+@_key_names()
+def checked(config: Config) -> Job:
+    """Return a config with what it builds; ConfigError names what Primus cannot run."""
+    return megatron_script.checked(config, "Primus", primus.SCHEDULES, primus_faults)
 
 
-def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> dict[str, Any]:
-    """Return the overrides, once they read back as what was simulated; ConfigError names what would differ."""
-    printed = split(" ".join(megatron_script.flags_of(config, costs, schedule, megatron.OPTIONS["version"])))
-    keys = dict(_key(flag, words) for flag, words in Flags.of(printed).arguments.items())
-    if schedule.name in ALGORITHMS:
-        keys |= {**SPLIT, "pp_algorithm": ALGORITHMS[schedule.name]}
-    keys = {**dict(_key(flag, None) for flag, words in _flags(PRESETS).items() if not words), **keys}
-    reading = _read(keys, {}, notes_of(config), costs.gpus(schedule.devices))
-    cannot_run("Primus", differences(config, schedule, reading.config(place=config.path)))
+def printed(job: Job, version: str) -> list[str]:
+    """Return the overrides as lines, once they read back as what was simulated; ConfigError names what would differ."""
+    flags = Flags.of(split(" ".join(megatron_script.flags_of(job, megatron.OPTIONS["version"]))))
+    keys = dict(_key(flag, None) for flag, words in _flags(PRESETS).items() if not words)
+    keys |= dict(_key(flag, words) for flag, words in flags.arguments.items())
+    if job.schedule.name in ALGORITHMS:
+        keys |= {**SPLIT, "pp_algorithm": ALGORITHMS[job.schedule.name]}
+    reading = _read(keys, {}, job.notes, job.gpus)
+    job.check("Primus", reading)
     cannot_run(f"Primus {version}", [f"it has no {key}" for key in sorted(keys.keys() - options_of(OPTIONS).keys())])
-    return keys
+    return _lines(keys)
 
 
 def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
@@ -131,6 +122,7 @@ def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: 
         yield "model: in a V it numbers the blocks of the way back in another order, but not all blocks are equal"
 
 
+@_key_names()
 def from_experiment(text: str, gpus: int | None = None) -> Reading:
     """Return the content of an experiment's YAML; ConfigError for values that cannot be read."""
     document, notes = _resolved(read_yaml(text, "its YAML").value), notes_in(text) or dict(ENDING)
@@ -146,7 +138,7 @@ def from_experiment(text: str, gpus: int | None = None) -> Reading:
         known = ", ".join(sorted({*OPTIONS["models"]} - {BASE}))
         raise ConfigError(f"model {shown(model)} is not known here, only {known}; use {BASE} with sizes as overrides")
     own = {str(key): value for key, value in keys.items()}
-    return _renamed(lambda: _read(own, OPTIONS["models"][model], notes, gpus or notes.pop("gpus", None)))
+    return _read(own, OPTIONS["models"][model], notes, gpus or notes.pop("gpus", None))
 
 
 def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str, Any], gpus: int | None) -> Reading:
@@ -167,7 +159,7 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
         {KEYS.get(flag, flag) for flag in flags.used},
         sign="",
     )
-    sort_unread(own, reading, OPTIONS)
+    reading.sort(own)
     reading.assumed, reading.unknown = (list(map(_in_keys, one)) for one in (reading.assumed, reading.unknown))
     return reading
 
@@ -217,14 +209,6 @@ def _scalar(text: str) -> Any:
         if re.fullmatch(pattern, text):
             return kind(text)
     return {"true": True, "false": False, "null": None}.get(text.lower(), text)
-
-
-def _renamed(call: Callable[[], T]) -> T:
-    """Return what a call returns; its errors name keys of Primus in place of flags."""
-    try:
-        return call()
-    except ConfigError as error:
-        raise ConfigError(_in_keys(str(error))) from None
 
 
 def _in_keys(text: str) -> str:

@@ -8,15 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.config import Config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES
-from ppsim.costs.sheets import Cluster
-from ppsim.frameworks import DEFAULT, options_of, options_of_all
+from ppsim.frameworks import DEFAULT, LAUNCH_OPTIONS, options_of, options_of_all
 from ppsim.launch.shell import UNRESOLVED, Script
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -35,6 +34,103 @@ _WITHOUT_EFFECT = re.compile(
     r"|.*[-_](paths?|dir|files?|name)"
 )
 _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags give, or nobody reads
+_INSIDE = ("framework", "overlap_tensor", "fp8", "model")  # notes that belong into sections that flags give
+
+
+class Job(NamedTuple):
+    """A config that a framework can run, with what it builds."""
+
+    config: Config
+    costs: DerivedCosts
+    schedule: Schedule
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the job."""
+        return self.costs.gpus(self.schedule.devices)
+
+    @property
+    def hosts(self) -> tuple[int, int]:
+        """The number of hosts, and of the GPUs of each: equal on all, as launchers start equal processes."""
+        per_host = self.costs.cluster.gpus_per_host
+        each = math.gcd(self.gpus, per_host) if self.gpus > per_host else self.gpus
+        return self.gpus // each, each
+
+    @property
+    def name(self) -> str:
+        """Name of the config, on one line."""
+        return str(self.config.data.get("name", "A config")).replace("\n", " ")
+
+    def heading(self, options: str) -> str:
+        """Return the comment that names the job, and whose options follow."""
+        return f"# {self.name}: {self.gpus} GPUs, {self.schedule.name}; {options}"
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The facts of the config that no launch file holds: hardware, transport, and the step's end."""
+        notes = {key: value for key, value in self.config.data.items() if value is not None and key not in _OWN}
+        layout = self.config.data.get("layout", {})
+        if layout.get("overlap_tensor") is not None:
+            notes["overlap_tensor"] = layout["overlap_tensor"]
+        return {**notes, "framework": layout.get("framework", DEFAULT)}
+
+    def flags(self, *rows: Row) -> Iterator[str]:
+        """Yield the flags of the rows for the job."""
+        sections: dict[str, Any] = {"model": self.costs.model, "layout": self.costs.layout, "schedule": self.schedule}
+        for row in rows:
+            yield from row.printed(effective(sections[row.key.partition(".")[0]], row.name))
+
+    def check(self, framework: str, reading: Reading, lists: Schedule | None = None) -> None:
+        """Raise ConfigError for what a framework would run in another way than the config.
+
+        `reading` is of its launch file; `lists` is its schedule if another file gives that. A key counts only if it
+        changes the costs of the schedule.
+        """
+        (config, costs, schedule), found = self, []
+        back = reading.config(place=config.path)
+        read = derived_costs(back, framework)
+        table = costs.table(schedule)
+        for section, ours, theirs in (("model", costs.model, read.model), ("layout", costs.layout, read.layout)):
+            for item in fields(ours):
+                one, other = effective(ours, item.name), effective(theirs, item.name)
+                if one == other or item.name in ("partition", "first_stage_layers", "last_stage_layers"):
+                    continue
+                changed = replace(costs, **{section: replace(ours, **{item.name: other})})
+                if changed.table(schedule) != table:
+                    found.append(
+                        f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}"
+                    )
+        reason = "it runs another order"
+        if config.dispatch != "list":
+            found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
+        try:
+            same = (lists or back.build()) == schedule
+        except BuildError as error:
+            same, reason = False, str(error)
+        if not same:
+            found.append(f"schedule {schedule.name}: {reason}")
+        elif read.megatron_layout(schedule.num_stages) != costs.megatron_layout(schedule.num_stages):
+            found.append(f"layout.partition: it splits the layers as {read.megatron_layout(schedule.num_stages)}")
+        cannot_run(framework, found)
+
+    def script(
+        self, options: str, notes: Mapping[str, Any], program: str, flags: Iterable[str], *,
+        comments: Iterable[str] = (), exports: Iterable[str] = (),
+    ) -> str:  # fmt: skip
+        """Return the bash script that starts a program with flags on each host."""
+        hosts, each = self.hosts
+        lines = [
+            "#!/bin/bash",
+            self.heading(options),
+            *(f"# {comment}" for comment in comments),
+            notes_text(notes),
+            EXPANDABLE,
+            *exports,
+            f"torchrun --nproc-per-node {each} --nnodes {hosts} --node-rank ${{NODE_RANK:-0}} \\",
+            f"  --master-addr ${{MASTER_ADDR:-localhost}} --master-port ${{MASTER_PORT:-29500}} {program} \\",
+            " \\\n".join(f"  {flag}" for flag in flags),
+        ]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass
@@ -52,32 +148,35 @@ class Reading:
     unknown: list[str] = field(default_factory=list)
     conditional: list[int] = field(default_factory=list)  # lines that depend on a condition and were not read
 
+    def fill(self, notes: Mapping[str, Any], **sections: Mapping[str, Any]) -> None:
+        """Set the config's sections: those of the flags, without keys that are None, and those of the notes."""
+        self.data = {key: value for key, value in notes.items() if key not in _INSIDE}
+        for name, part in sections.items():
+            self.data[name] = {key: value for key, value in part.items() if value is not None}
+
+    def sort(self, flags: Flags, without_effect: Sequence[str] = ()) -> None:
+        """Put each unread flag into `left_out` if it is `without_effect` on a step, else into `unknown`."""
+        record = LAUNCH_OPTIONS[self.framework]
+        names, groups = {*record["left_out"].split(), *without_effect}, record["left_out_groups"]
+        known, options = options_of_all(record), options_of(record, self.version)
+        self.read = [name for name in flags.arguments if name in flags.used]
+        for name in flags.unread:
+            section = known.get(name, name.partition(".")[0])
+            if name in names or section in groups or (name not in known and _WITHOUT_EFFECT.fullmatch(name)):
+                self.left_out.append(name)
+                continue
+            reason = "may change the step"
+            if name not in options:
+                versions = (record["version"], *record["others"])
+                other = next((version for version in versions if name in options_of(record, version)), None)
+                reason = f"no option of {self.version}" + (f", but of {other}; {reason}" if other else "")
+            self.unknown.append(f"{flags.sign}{name}: {reason}")
+
     def config(self, hardware: Mapping[str, Any] | None = None, place: str = "launch") -> Config:
         """Return the checked config; `hardware` replaces keys of that section, which no launch file has."""
         data = dict(self.data)
         data["hardware"] = {**(self.data.get("hardware") or HARDWARE), **(hardware or {})}
         return make_config(data, place=place)
-
-
-def notes_of(config: Config) -> dict[str, Any]:
-    """Return the facts of a config that no launch file holds: hardware, transport, and the step's end."""
-    notes = {key: value for key, value in config.data.items() if value is not None and key not in _OWN}
-    layout = config.data.get("layout", {})
-    if layout.get("overlap_tensor") is not None:
-        notes["overlap_tensor"] = layout["overlap_tensor"]
-    return {**notes, "framework": layout.get("framework", DEFAULT)}
-
-
-def torchrun(cluster: Cluster, gpus: int) -> str:
-    """Return the launcher's first line."""
-    hosts, each = hosts_of(cluster, gpus)
-    return f"torchrun --nproc-per-node {each} --nnodes {hosts} --node-rank ${{NODE_RANK:-0}} \\"
-
-
-def hosts_of(cluster: Cluster, gpus: int) -> tuple[int, int]:
-    """Return the number of hosts, and of the GPUs of each: equal on all, as launchers start equal processes."""
-    each = math.gcd(gpus, cluster.gpus_per_host) if gpus > cluster.gpus_per_host else gpus
-    return gpus // each, each
 
 
 def notes_text(notes: Mapping[str, Any]) -> str:
@@ -96,32 +195,9 @@ def notes_in(text: str) -> dict[str, Any]:
     return notes
 
 
-def sort_unread(flags: Flags, reading: Reading, record: Mapping[str, Any], without_effect: Sequence[str] = ()) -> None:
-    """Put each flag that nothing has read into `left_out` if it is `without_effect` on a step, else into `unknown`."""
-    names, groups = {*record["left_out"].split(), *without_effect}, record["left_out_groups"]
-    known, options = options_of_all(record), options_of(record, reading.version)
-    reading.read = [name for name in flags.arguments if name in flags.used]
-    for name in flags.unread:
-        section = known.get(name, name.partition(".")[0])
-        if name in names or section in groups or (name not in known and _WITHOUT_EFFECT.fullmatch(name)):
-            reading.left_out.append(name)
-            continue
-        reason = "may change the step"
-        if name not in options:
-            versions = (record["version"], *record["others"])
-            other = next((version for version in versions if name in options_of(record, version)), None)
-            reason = f"no option of {reading.version}" + (f", but of {other}; {reason}" if other else "")
-        reading.unknown.append(f"{flags.sign}{name}: {reason}")
-
-
 def effective(section: Any, name: str) -> Any:
     """Return the value of a field of a model or layout; for a policy that is not set, the framework's."""
     return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
-
-
-def padded(vocabulary: int, multiple: int) -> int:
-    """Return the entries of a vocabulary padded to a multiple."""
-    return -(-vocabulary // multiple) * multiple
 
 
 def derived_costs(config: Config, framework: str) -> DerivedCosts:
@@ -139,38 +215,6 @@ def cannot_run(framework: str, reasons: Sequence[str]) -> None:
         raise ConfigError(f"{framework} cannot run this config: {'; '.join(reasons)}")
 
 
-def differences(config: Config, schedule: Schedule, back: Config, lists: Schedule | None = None) -> list[str]:
-    """Return what a framework would run in another way than the config, one sentence each.
-
-    `back` is the config that its launch file gives; `lists` is its schedule if another file gives that. A key counts
-    only if it changes the costs of the schedule.
-    """
-    costs, read, found = config.costs, back.costs, []
-    assert isinstance(costs, DerivedCosts)  # noqa: S101 - the caller has checked it
-    assert isinstance(read, DerivedCosts)  # noqa: S101 - a launch file always has a model
-    table = costs.table(schedule)
-    for section, ours, theirs in (("model", costs.model, read.model), ("layout", costs.layout, read.layout)):
-        for item in fields(ours):
-            one, other = effective(ours, item.name), effective(theirs, item.name)
-            if one == other or item.name in ("partition", "first_stage_layers", "last_stage_layers"):
-                continue
-            changed = replace(costs, **{section: replace(ours, **{item.name: other})})
-            if changed.table(schedule) != table:
-                found.append(f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}")
-    reason = "it runs another order"
-    if config.dispatch != "list":
-        found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
-    try:
-        same = (lists or back.build()) == schedule
-    except BuildError as error:
-        same, reason = False, str(error)
-    if not same:
-        found.append(f"schedule {schedule.name}: {reason}")
-    elif read.megatron_layout(schedule.num_stages) != costs.megatron_layout(schedule.num_stages):
-        found.append(f"layout.partition: it splits the layers as {read.megatron_layout(schedule.num_stages)}")
-    return found
-
-
 # Flags of a command line, and the rows of tables that map config keys to flags and back
 
 
@@ -183,6 +227,8 @@ class Row:
     # the flag's argument by the key's value; an empty argument is a bare flag. Default: the argument is a number.
     words: Mapping[Any, str] | None = None
     absent: Any = None  # value of the key if the flag is missing; the flag is then not printed for it
+    default: Any = None  # value of the key if the flag is missing, for which the flag is printed too
+    also: Mapping[str, Any] = field(default_factory=dict)  # values of further arguments, which are not printed
 
     @property
     def name(self) -> str:
@@ -198,25 +244,18 @@ class Row:
 
     def read(self, flags: Flags) -> Any:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
+        missing = self.absent if self.default is None else self.default
         if self.words is None:
             least = 1 if self.absent == 1 else 0  # the absent size of a group is 1
-            return flags.number(self.flag, self.absent, least)
-        values = {word.lower(): value for value, word in self.words.items()}
-        if values.keys() == {""}:
-            return values[""] if flags.has(self.flag) else self.absent
+            return flags.number(self.flag, missing, least)
+        words = {word: value for value, word in self.words.items()} | {**self.also}
+        if words.keys() == {""}:
+            return words[""] if flags.has(self.flag) else missing
         argument = flags.text(self.flag)
-        if argument is None:
-            return self.absent
-        if argument.lower() not in values:
-            raise ConfigError(
-                f"--{self.flag} {shown(argument)} is not known here; use {' or '.join(self.words.values())}"
-            )
-        return values[argument.lower()]
-
-
-def read_rows(flags: Flags, *rows: Row) -> dict[str, Any]:
-    """Return the values of the rows' keys in a command line, by their names."""
-    return {row.name: row.read(flags) for row in rows}
+        values = {word.lower(): value for word, value in words.items()}
+        if argument is not None and argument.lower() not in values:
+            raise ConfigError(f"--{self.flag} {shown(argument)} is not known here; use {' or '.join(words)}")
+        return missing if argument is None else values[argument.lower()]
 
 
 @dataclass
@@ -244,6 +283,10 @@ class Flags:
     def unread(self) -> list[str]:
         """Flags that nothing has read, in the order of the command."""
         return [name for name in self.arguments if name not in self.used]
+
+    def values(self, *rows: Row) -> dict[str, Any]:
+        """Return the values of the rows' keys in a command line, by their names."""
+        return {row.name: row.read(self) for row in rows}
 
     def has(self, *names: str) -> bool:
         """Return whether one of the flags is there."""

@@ -6,7 +6,7 @@ Every rule follows torchtitan/distributed/pipeline_parallel.py and torchtitan/tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from ppsim.base.errors import BuildError, ConfigError, ScheduleError
@@ -16,7 +16,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import EXPANDABLE, cannot_run, derived_costs, differences, notes_of, notes_text, torchrun
+from ppsim.launch.reading import Job, cannot_run, derived_costs
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -27,65 +27,50 @@ PRINTED = (OPTIONS["version"], "main")
 FP8_KEYS = ("fp8", "fp8_experts", "fp8_gather")
 
 
-def job_text(config: Config, version: str = OPTIONS["version"]) -> str:
-    """Return the command that launches a config; ConfigError names what torchtitan cannot run."""
-    costs, schedule = _checked(config)
-    gpus = costs.gpus(schedule.devices)
-    model, name = costs.model, str(config.data.get("name", "A config")).replace("\n", " ")
-    named = _named_config(costs)
+def job_text(job: Job, version: str, flags: list[str]) -> str:
+    """Return the command that launches a job."""
+    model, fp8, named = job.costs.model, job.costs.layout.fp8, _named_config(job.costs)
     module, known = named or ("${MODULE}", "${CONFIG}")
-    lines = [
-        "#!/bin/bash",
-        f"# {name}: {gpus} GPUs, {schedule.name}; flags of torchtitan {version}",
-        *([] if named else [f"# MODULE and CONFIG, of your own: {model.num_layers} blocks of width {model.hidden}"]),
-        *([f"# {CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}"] if _class(schedule) is None else []),
-        *([f"# products in fp8 ({costs.layout.fp8}) are set in CONFIG"] if costs.layout.fp8 != "none" else []),
-        notes_text(_notes(config)),
-        EXPANDABLE,
-        torchrun(costs.cluster, gpus),
-        "  --master-addr ${MASTER_ADDR:-localhost} --master-port ${MASTER_PORT:-29500} \\",
-        f"  -m torchtitan.train --module {module} --config {known} \\",
-        " \\\n".join(f"  {flag}" for flag in _read_back(config, costs, schedule, version)),
-    ]
-    return "\n".join(lines) + "\n"
+    comments = {
+        f"MODULE and CONFIG, of your own: {model.num_layers} blocks of width {model.hidden}": named is None,
+        f"{CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}": _class(job.schedule) is None,
+        f"products in fp8 ({fp8}) are set in CONFIG": fp8 != "none",
+    }
+    return job.script(
+        f"flags of torchtitan {version}", _notes(job),
+        f"\\\n  -m torchtitan.train --module {module} --config {known}", flags,
+        comments=[comment for comment, applies in comments.items() if applies],
+    )  # fmt: skip
 
 
-def job_flags(config: Config, version: str = OPTIONS["version"]) -> list[str]:
-    """Return the flags of `job_text`; ConfigError names what torchtitan cannot run."""
-    return _read_back(config, *_checked(config), version)
-
-
-def _read_back(config: Config, costs: DerivedCosts, schedule: Schedule, version: str) -> list[str]:
+def printed(job: Job, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     if version not in PRINTED:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
+    config, costs, schedule = job
     printed = list(_flags(costs, schedule, version))
     named = _named_config(costs)
     module = f"--module {named[0]} --config {named[1]}" if named else ""
     words = " ".join([module, *printed]).split()
-    back = read_options(normalised(words), _notes(config), costs.gpus(schedule.devices), version)
+    back = read_options(normalised(words), _notes(job), job.gpus, version)
     listed = _class(schedule) is None  # its lists are in a CSV file
     if listed:
         back.data["schedule"] = config.data["schedule"]
-    cannot_run(
-        "torchtitan", differences(config, schedule, back.config(place=config.path), schedule if listed else None)
-    )
+    job.check("torchtitan", back, schedule if listed else None)
     return printed
 
 
-def _notes(config: Config) -> dict[str, Any]:
+def _notes(job: Job) -> dict[str, Any]:
     """Return what the flags leave out: hardware, the step's end, and sizes of a model that torchtitan does not name.
 
     Products in fp8 are here too: torchtitan sets them in its own config.
     """
-    costs = config.costs
-    assert isinstance(costs, DerivedCosts)  # noqa: S101 - _checked has seen to it
-    notes = notes_of(config)
+    costs, notes = job.costs, job.notes
     if _named_config(costs) is None:
         notes["model"] = {
             item.name: getattr(costs.model, item.name)
             for item in fields(costs.model)
-            if item.default is MISSING or getattr(costs.model, item.name) != item.default
+            if getattr(costs.model, item.name) != item.default
         }
     if costs.layout.fp8 != "none":
         notes["fp8"] = {name: getattr(costs.layout, name) for name in FP8_KEYS}
@@ -103,10 +88,11 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
     return None
 
 
-def _checked(config: Config) -> tuple[DerivedCosts, Schedule]:
-    costs, schedule = derived_costs(config, "torchtitan"), config.build()
-    cannot_run("torchtitan", [*_faults(schedule), *torchtitan_faults(costs, schedule)])
-    return costs, schedule
+def checked(config: Config) -> Job:
+    """Return a config with what it builds; ConfigError names what torchtitan cannot run."""
+    job = Job(config, derived_costs(config, "torchtitan"), config.build())
+    cannot_run("torchtitan", [*_faults(job.schedule), *torchtitan_faults(job.costs, job.schedule)])
+    return job
 
 
 def _faults(schedule: Schedule) -> Iterator[str]:
@@ -228,10 +214,6 @@ def _placement_class(schedule: ScheduleColumns) -> str | None:
     return None
 
 
-def _class(schedule: Schedule) -> str | None:
-    return pytorch_class(schedule) if schedule.devices > 1 else "1F1B"
-
-
 def pytorch_fault(schedule: Schedule) -> str | None:
     """Return why PyTorch's runtime cannot run a schedule, or None if it can; `Schedule.check` has the rules."""
     try:
@@ -241,9 +223,11 @@ def pytorch_fault(schedule: Schedule) -> str | None:
     return None
 
 
-def pytorch_class(schedule: ScheduleColumns) -> str | None:
+def _class(schedule: ScheduleColumns) -> str | None:
     """Return torchtitan's name of the class of PyTorch that runs exactly these lists, or None."""
     name, lists = schedule.name, schedule.compute
+    if schedule.devices == 1:
+        return "1F1B"
     if name not in CLASSES:
         return None
     family, stages = find_family(name), lists.num_stages // lists.devices

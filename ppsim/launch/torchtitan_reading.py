@@ -18,7 +18,7 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.reading import ENDING, Flags, Reading, missing_values, notes_in, sort_unread, torchrun_gpus
+from ppsim.launch.reading import ENDING, Flags, Reading, missing_values, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
@@ -123,12 +123,9 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     layout |= notes.get("fp8", {})
     _read_schedule(flags, model, layout, schedule, reading)
     layout["framework"] = notes.get("framework", "torchtitan")
-    reading.data = {
-        key: value for key, value in notes.items() if key not in ("framework", "fp8", "model", "overlap_tensor")
-    }
-    reading.data |= {"model": model, "layout": layout, "schedule": schedule}
+    reading.fill(notes, model=model, layout=layout, schedule=schedule)
     unused = [name for name in flags.unread if " ".join(flags.arguments[name]).lower() in WITHOUT_EFFECT]
-    sort_unread(flags, reading, OPTIONS, unused)
+    reading.sort(flags, unused)
     return reading
 
 
@@ -145,28 +142,22 @@ def _read_model(flags: Flags, notes: Mapping[str, Any]) -> dict[str, Any]:
         if module is None or flavor is None:
             raise ConfigError("gives no model; torchtitan needs model.name and model.flavor, or --module and --config")
     else:
-        options = _choice(CONFIGS, module, "--module", config, "--config")
+        options = _known(_known(CONFIGS, "--module", module), f"{module}'s --config", config)
         flavor = options["flavor"]
         for name, value in options.items():
             flags.arguments.setdefault(name, [str(value).lower() if isinstance(value, bool) else str(value)])
         flags.has("flavor")
-    return {**_choice(MODELS, module, "model.name", flavor, "model.flavor"), "sequence": _sequence(flags)}
+    model = _known(_known(MODELS, "model.name", module), f"{module}'s model.flavor", flavor)
+    return {**model, "sequence": _sequence(flags)}
 
 
-def _choice(
-    table: Mapping[str, Mapping[str, Any]], module: str, where: str, name: str | None, other: str
-) -> Mapping[str, Any]:
-    if module not in table:
+def _known(table: Mapping[str, Mapping[str, Any]], what: str, name: str | None) -> Mapping[str, Any]:
+    if name is None or name not in table:
         raise ConfigError(
-            f"{where} {shown(module)}: its sizes are not known here, only those of {', '.join(table)}; name one of "
-            f"them, and write yours into the config's section model"
+            f"{what} {shown(name)} is not known here, only {', '.join(table)}; name the nearest, and write your sizes "
+            f"into the config's section model"
         )
-    if name is None or name not in table[module]:
-        raise ConfigError(
-            f"{other} {shown(name)} of {module} is not known here, only {', '.join(table[module])}; name the nearest, "
-            f"and write your sizes into the config's section model"
-        )
-    return table[module][name]
+    return table[name]
 
 
 def _sequence(flags: Flags) -> int:
