@@ -267,8 +267,9 @@ def test_flags_of_an_answer_read_back_to_its_step(framework):
     """Without a framework the answer is priced as today's Megatron-Core, not as the Megatron-LM of the papers."""
     only = {"schedule.name": ["1f1b", "interleaved-1f1b"]}
     found = ppsim.choose(SMALL, ["layout.tensor", "schedule.stages_per_device"], only=only, framework=framework)
-    flags = "pretrain_gpt.py " + " ".join(flags_in("Megatron-LM", found.best.config))
-    back = ppsim.from_launch("Megatron-LM", flags, gpus=8, hardware=SMALL["hardware"])
+    flags = flags_in("Megatron-LM", found.best.config)
+    assert isinstance(flags, list)
+    back = ppsim.from_launch("Megatron-LM", " ".join(["pretrain_gpt.py", *flags]), gpus=8, hardware=SMALL["hardware"])
     assert back.simulate().iteration_time == found.best.run.iteration_time
 
 

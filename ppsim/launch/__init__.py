@@ -12,7 +12,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BY_COST
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
-from ppsim.launch.reading import Job, Reading, Rejects
+from ppsim.launch.reading import Launch, Reading, Rejects
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
 
@@ -20,24 +20,24 @@ from ppsim.search.partitions import with_stages_of_run
 class Launcher(NamedTuple):
     """Functions of one framework: a config to its flags and its launch file, and a launch file to a config."""
 
-    checked: Callable[[Config], Job]  # ConfigError names why the framework cannot run the config
-    printed: Callable[[Job, str], list[str]]  # flags of a version, once they read back as the job
-    text: Callable[[Job, str, list[str]], str]  # launch file of a job with the flags of a version
+    checked: Callable[[Config], Launch]  # ConfigError names why the framework cannot run the config
+    printed: Callable[[Launch, str], list[str]]  # flags of a version, once they read back as the job
+    text: Callable[[Launch, str, list[str]], str]  # launch file of a job with the flags of a version
     read: Callable[[str, int | None], Reading]
     faults: Rejects
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(
-        megatron_script.checked, megatron_script.printed, megatron_script.script_text, megatron_script.from_text,
+        megatron_script.checked, megatron_script.script_flags, megatron_script.script_text, megatron_script.from_text,
         megatron_script.megatron_faults,
     ),
     "torchtitan": Launcher(
-        torchtitan_job.checked, torchtitan_job.printed, torchtitan_job.job_text, torchtitan_reading.from_job,
+        torchtitan_job.checked_job, torchtitan_job.job_flags, torchtitan_job.job_text, torchtitan_reading.from_job,
         torchtitan_job.torchtitan_faults,
     ),
     "Primus": Launcher(
-        primus_experiment.checked, primus_experiment.printed, primus_experiment.experiment_text,
+        primus_experiment.checked_experiment, primus_experiment.experiment_keys, primus_experiment.experiment_text,
         primus_experiment.from_experiment, primus_experiment.primus_faults,
     ),
 }  # fmt: skip

@@ -13,17 +13,13 @@ from shlex import quote
 from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
-from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.costs.shape import MAX_LAYERS
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.reading import Flags, Job, Row
-from ppsim.run.schedules import Schedule
+from ppsim.launch.reading import YES, Flags, Launch, Row, derived_costs
 from ppsim.schedule.columns import ScheduleColumns
-
-YES, NO = {True: ""}, {False: ""}
 
 MODEL = (
     Row("model.num_layers", "num-layers"),
@@ -34,7 +30,7 @@ MODEL = (
     Row("model.gated", "swiglu", YES, False),
     Row("model.norm", "normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}, "layernorm"),
     Row("model.positions", "position-embedding-type", {"rotary": "rope", "learned": "learned_absolute"}, "learned"),
-    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", NO, True),
+    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", {False: ""}, True),
     Row("model.head_norm", "qk-layernorm", YES, False),
     Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
     Row("model.prediction_layers", "mtp-num-layers", None, 0),
@@ -131,8 +127,9 @@ def model_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str
         yield f"layout.partition={cut}: all m must be in one stage, the last of its device, not on the first device"
 
 
-def with_flagged_stages(config: Config, costs: DerivedCosts, schedule: Schedule) -> Config:
-    """Return a config with its stages where flags have them: as bars of a hybrid's pattern, else as a layout."""
+def with_flagged_stages(job: Launch) -> Launch:
+    """Return a job with its stages where flags have them: as bars of a hybrid's pattern, else as a layout."""
+    config, costs, schedule = job
     model, stages = costs.model, costs.stage_layers(schedule.num_stages)
     blocks, *modules = model.pattern.split("/")
     partition, cut = costs.megatron_layout(schedule.num_stages), blocks.replace("|", "")
@@ -142,7 +139,8 @@ def with_flagged_stages(config: Config, costs: DerivedCosts, schedule: Schedule)
         partition = "even"
     ends = {f"layout.{end}_stage_layers": None for end in ("first", "last")}
     pattern = json.dumps("/".join([cut, *modules]))
-    return config.changed({"model.pattern": pattern, "layout.partition": partition, **ends})
+    config = config.changed({"model.pattern": pattern, "layout.partition": partition, **ends})
+    return Launch(config, derived_costs(config, "Megatron-LM"), schedule)
 
 
 def _frequency(blocks: list[bool]) -> str:
@@ -153,7 +151,7 @@ def _frequency(blocks: list[bool]) -> str:
     return runs if size == count else f"({runs})*{count // size}"
 
 
-def model_flags(job: Job, version: str) -> Iterator[str]:
+def model_flags(job: Launch, version: str) -> Iterator[str]:
     """Yield the flags of a job's model with their arguments."""
     model = job.costs.model
     yield from job.flags(*MODEL)

@@ -20,25 +20,16 @@ from ppsim.costs.partition import LayoutString, even
 from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
-from ppsim.launch.megatron_model import (
-    PATTERN,
-    YES,
-    is_hybrid,
-    model_faults,
-    model_flags,
-    read_model,
-    training_program,
-    with_flagged_stages,
-)
+from ppsim.launch import megatron_model
+from ppsim.launch.megatron_model import PATTERN, is_hybrid
 from ppsim.launch.reading import (
     ENDING,
+    YES,
     Flags,
-    Job,
+    Launch,
     Reading,
     Rejects,
     Row,
-    cannot_run,
-    derived_costs,
     missing_values,
     notes_in,
     torchrun_gpus,
@@ -79,17 +70,17 @@ TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
 FP8 = Row("layout.fp8", "fp8-recipe", FP8_RECIPES, default="delayed", also={"mxfp8": "block"})
 
 
-def script_text(job: Job, version: str, flags: list[str]) -> str:
+def script_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return a bash script that launches a job."""
     connections = "unset {}" if job.costs.layout.reduces_blocks else "export {}=1"
     return job.script(
-        f"flags of Megatron-LM, {version}", job.notes, training_program(job.costs.model, version),
+        f"flags of Megatron-LM, {version}", job.notes, megatron_model.training_program(job.costs.model, version),
         [*flags, "--bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4"],
         comments=_warnings(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS")],
     )  # fmt: skip
 
 
-def printed(job: Job, version: str) -> list[str]:
+def script_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     found = list(flags_of(job, version))
     flags = Flags.of(split(" ".join(found)))
@@ -105,17 +96,10 @@ def checked(
     framework: str = "Megatron-LM",
     launched: Sequence[str] = LAUNCHED,
     rejects: Rejects | None = None,
-) -> Job:
+) -> Launch:
     """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
-    costs = derived_costs(config, framework)
-    name = config.schedule.get("name")
-    if name not in launched:  # before its lists are built, which may take a search
-        raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {', '.join(launched)}")
-    schedule = config.build()
-    cannot_run(framework, [*(rejects or megatron_faults)(costs, schedule, schedule.microbatches)])
-    if costs.model.pattern:
-        config = with_flagged_stages(config, costs, schedule)
-    return Job(config, derived_costs(config, framework), schedule)
+    job = Launch.of(config, framework, rejects or megatron_faults, launched)
+    return megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
 
 
 def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
@@ -171,7 +155,7 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "model.parallel_block: it has no block of this kind"
     if (model.attention == "full") == model.causal:
         yield f"model.causal={str(model.causal).lower()} with attention={model.attention}: its attention is causal"
-    yield from model_faults(costs, schedule)
+    yield from megatron_model.model_faults(costs, schedule)
 
 
 def _warnings(costs: DerivedCosts) -> Iterator[str]:
@@ -187,11 +171,11 @@ def padded(vocabulary: int, multiple: int) -> int:
     return -(-vocabulary // multiple) * multiple
 
 
-def flags_of(job: Job, version: str) -> Iterator[str]:
+def flags_of(job: Launch, version: str) -> Iterator[str]:
     """Yield the flags with their arguments: model, groups, batch, partition, then policies."""
     config, costs, schedule = job
     model, layout = costs.model, costs.layout
-    yield from model_flags(job, version)
+    yield from megatron_model.model_flags(job, version)
     if model.experts:
         yield from job.flags(*EXPERT_LAYOUT)
         if layout.chosen("expert_exchange") == "hierarchical":
@@ -285,7 +269,7 @@ def _command(launch: Script) -> tuple[list[str], list[str]]:
 
 def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Reading) -> Reading:
     """Return `reading` with the flags as the sections of a config."""
-    model, layout = read_model(flags), dict[str, Any]()
+    model, layout = megatron_model.read_model(flags), dict[str, Any]()
     if "experts" in model:
         layout |= flags.values(*EXPERT_LAYOUT)
         flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")

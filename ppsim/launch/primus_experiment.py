@@ -19,7 +19,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, options_of, primus
 from ppsim.frameworks.primus import ALGORITHMS, OPTIONS, ORDERS
 from ppsim.launch import megatron_script
-from ppsim.launch.reading import ENDING, Flags, Job, Reading, cannot_run, effective, notes_in, notes_text
+from ppsim.launch.reading import ENDING, Flags, Launch, Reading, cannot_run, effective, notes_in, notes_text
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -42,7 +42,7 @@ def _key_names() -> Iterator[None]:
         raise ConfigError(_in_keys(str(error))) from None
 
 
-def experiment_text(job: Job, version: str, keys: list[str]) -> str:
+def experiment_text(job: Launch, version: str, keys: list[str]) -> str:
     """Return the YAML of an experiment."""
     hosts, each = job.hosts
     return f"""\
@@ -67,12 +67,12 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
 
 
 @_key_names()
-def checked(config: Config) -> Job:
+def checked_experiment(config: Config) -> Launch:
     """Return a config with what it builds; ConfigError names what Primus cannot run."""
     return megatron_script.checked(config, "Primus", primus.SCHEDULES, primus_faults)
 
 
-def printed(job: Job, version: str) -> list[str]:
+def experiment_keys(job: Launch, version: str) -> list[str]:
     """Return the overrides as lines, once they read back as what was simulated; ConfigError names what would differ."""
     flags = Flags.of(split(" ".join(megatron_script.flags_of(job, megatron.OPTIONS["version"]))))
     keys = dict(_key(flag, None) for flag, words in _flags(PRESETS).items() if not words)

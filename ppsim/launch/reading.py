@@ -28,6 +28,7 @@ ENDING = {"transport": "directed", "optimizer": "sync"}
 # and devices of the schedule are read, so that a search may give a summary of its lists.
 Rejects = Callable[[DerivedCosts, ScheduleColumns, int], Iterator[str]]
 _MARK = "# ppsim: "
+YES = {True: ""}  # words of a bare flag
 # Names of unrecorded options that change no step: of logs, files, data and learning rates.
 _WITHOUT_EFFECT = re.compile(
     r"(.*\.)?(log|wandb|tensorboard|tokenizer|lr|adam|save|eval|valid|test|train|dataset)[-_].*"
@@ -37,12 +38,26 @@ _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections
 _INSIDE = ("framework", "overlap_tensor", "fp8", "model")  # notes that belong into sections that flags give
 
 
-class Job(NamedTuple):
+class Launch(NamedTuple):
     """A config that a framework can run, with what it builds."""
 
     config: Config
     costs: DerivedCosts
     schedule: Schedule
+
+    @classmethod
+    def of(
+        cls, config: Config, framework: str, rejects: Callable[[DerivedCosts, Schedule, int], Iterable[str]],
+        launched: Sequence[str] | None = None,
+    ) -> Launch:  # fmt: skip
+        """Return a config with what it builds; ConfigError names what the framework, which runs `launched`, rejects."""
+        costs, name = derived_costs(config, framework), config.schedule.get("name")
+        if launched and name not in launched:  # before its lists are built, which may take a search
+            known = ", ".join(launched)
+            raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {known}")
+        schedule = config.build()
+        cannot_run(framework, [*rejects(costs, schedule, schedule.microbatches)])
+        return cls(config, costs, schedule)
 
     @property
     def gpus(self) -> int:

@@ -16,7 +16,7 @@ from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import Job, cannot_run, derived_costs
+from ppsim.launch.reading import Launch
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -27,7 +27,7 @@ PRINTED = (OPTIONS["version"], "main")
 FP8_KEYS = ("fp8", "fp8_experts", "fp8_gather")
 
 
-def job_text(job: Job, version: str, flags: list[str]) -> str:
+def job_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return the command that launches a job."""
     model, fp8, named = job.costs.model, job.costs.layout.fp8, _named_config(job.costs)
     module, known = named or ("${MODULE}", "${CONFIG}")
@@ -43,7 +43,7 @@ def job_text(job: Job, version: str, flags: list[str]) -> str:
     )  # fmt: skip
 
 
-def printed(job: Job, version: str) -> list[str]:
+def job_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     if version not in PRINTED:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
@@ -60,7 +60,7 @@ def printed(job: Job, version: str) -> list[str]:
     return printed
 
 
-def _notes(job: Job) -> dict[str, Any]:
+def _notes(job: Launch) -> dict[str, Any]:
     """Return what the flags leave out: hardware, the step's end, and sizes of a model that torchtitan does not name.
 
     Products in fp8 are here too: torchtitan sets them in its own config.
@@ -88,19 +88,18 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
     return None
 
 
-def checked(config: Config) -> Job:
+def checked_job(config: Config) -> Launch:
     """Return a config with what it builds; ConfigError names what torchtitan cannot run."""
-    job = Job(config, derived_costs(config, "torchtitan"), config.build())
-    cannot_run("torchtitan", [*_faults(job.schedule), *torchtitan_faults(job.costs, job.schedule)])
-    return job
+    return Launch.of(config, "torchtitan", _faults)
 
 
-def _faults(schedule: Schedule) -> Iterator[str]:
-    """Yield why torchtitan cannot run the lists of a schedule."""
+def _faults(costs: DerivedCosts, schedule: Schedule, microbatches: int) -> Iterator[str]:
+    """Yield what torchtitan rejects of the lists of a schedule, then of the rest."""
     if fault := pytorch_fault(schedule):
         yield f"schedule {schedule.name}: {fault}"
     elif schedule.devices > 1 and _placement_class(schedule) is None:
         yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
+    yield from torchtitan_faults(costs, schedule, microbatches)
 
 
 def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
