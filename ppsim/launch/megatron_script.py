@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from shlex import quote, split
 from typing import Any
 
@@ -28,7 +28,6 @@ from ppsim.launch.reading import (
     Flags,
     Launch,
     Reading,
-    Rejects,
     Row,
     missing_values,
     notes_in,
@@ -91,14 +90,9 @@ def script_flags(job: Launch, version: str) -> list[str]:
     return found
 
 
-def checked(
-    config: Config,
-    framework: str = "Megatron-LM",
-    launched: Sequence[str] = LAUNCHED,
-    rejects: Rejects | None = None,
-) -> Launch:
-    """Return a config with what it builds; ConfigError names what Megatron-LM, and a framework on it, rejects."""
-    job = Launch.of(config, framework, rejects or megatron_faults, launched)
+def checked(config: Config) -> Launch:
+    """Return a config with what it builds; ConfigError names what Megatron-LM rejects."""
+    job = Launch.of(config, "Megatron-LM", megatron_faults, LAUNCHED)
     return megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
 
 

@@ -69,7 +69,7 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
 @_key_names()
 def checked_experiment(config: Config) -> Launch:
     """Return a config with what it builds; ConfigError names what Primus cannot run."""
-    return megatron_script.checked(config, "Primus", primus.SCHEDULES, primus_faults)
+    return Launch.of(config, "Primus", primus_faults, primus.SCHEDULES)
 
 
 def experiment_keys(job: Launch, version: str) -> list[str]:

@@ -48,7 +48,7 @@ class Launch(NamedTuple):
     @classmethod
     def of(
         cls, config: Config, framework: str, rejects: Callable[[DerivedCosts, Schedule, int], Iterable[str]],
-        launched: Sequence[str] | None = None,
+        launched: Sequence[str] = (),
     ) -> Launch:  # fmt: skip
         """Return a config with what it builds; ConfigError names what the framework, which runs `launched`, rejects."""
         costs, name = derived_costs(config, framework), config.schedule.get("name")

@@ -229,9 +229,7 @@ def _and(one: bool | None, other: bool | None) -> bool | None:
 
 
 def _or(one: bool | None, other: bool | None) -> bool | None:
-    if one is True or other is True:
-        return True
-    return None if one is None or other is None else False
+    return _not(_and(_not(one), _not(other)))
 
 
 def _statements(text: str) -> Iterator[tuple[int, str, str]]:
