@@ -222,7 +222,14 @@ def read_model(flags: Flags) -> dict[str, Any]:
         model["state_heads"] = model["state_heads"] or 2 * model["hidden"] // model["state_head_size"]
     if flags.has("num-experts"):
         model |= flags.values(*EXPERTS)
-        _read_experts(flags, model)
+        width = model["expert_ffn"] = model["expert_ffn"] or model["ffn"]
+        model["experts_per_token"] = model["experts_per_token"] or (1 if flags.has("deepspeed") else 2)
+        shared = flags.number("moe-shared-expert-intermediate-size", flags.number("n-shared-experts", 0) * width)
+        model["shared_experts"], rest = divmod(shared, width)
+        if rest:
+            raise ConfigError(
+                f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}"
+            )
     if not pattern:
         _read_blocks(flags, model)
     return model
@@ -282,15 +289,6 @@ def _read_window_period(flags: Flags, count: int) -> int:
         return int(flags.number("window-attn-skip-freq", 0))
     full = _blocks_in(flags, "window-attn-skip-freq", count, lambda block, every: True).count(False)
     return count // full if full else 0
-
-
-def _read_experts(flags: Flags, model: dict[str, Any]) -> None:
-    width = model["expert_ffn"] or model["ffn"]
-    model["experts_per_token"] = model["experts_per_token"] or (1 if flags.has("deepspeed") else 2)
-    shared = flags.number("moe-shared-expert-intermediate-size", flags.number("n-shared-experts", 0) * width)
-    if shared % width:
-        raise ConfigError(f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}")
-    model |= {"expert_ffn": width, "shared_experts": shared // width}
 
 
 def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:

@@ -33,10 +33,11 @@ from ppsim.launch.reading import (
     notes_in,
     torchrun_gpus,
 )
-from ppsim.launch.shell import Script, read_script
+from ppsim.launch.shell import read_script
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
+SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
@@ -228,7 +229,11 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     launch = read_script(text)
     if not any(size in f"{launch.commands} {launch.variables}" for size in SIZES):  # it writes the script it submits
         launch = read_script(text, documents=True)
-    words, launcher = _command(launch)
+    words, launcher = launch.command((".py",), SIZES)
+    if not launcher and not {*SIZES} & {*words}:  # the command depends on a condition, or another script has it
+        words += [word for value in launch.variables.values() if "--" in value for word in value.split()]
+    if not launcher and not any(word.startswith("--") for word in words):
+        raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     program = "".join(launcher[-1:]).rpartition("/")[2]
     if re.search(r"_(t5|retro|vision_\w+)\.py", program):
@@ -242,23 +247,6 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     reading.sort(flags)
     reading.conditional.extend(launch.conditional)
     return reading
-
-
-SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
-
-
-def _command(launch: Script) -> tuple[list[str], list[str]]:
-    """Return the words after the training program, and those up to it."""
-    for words in launch.commands:
-        ends = [index for index, word in enumerate(words) if word.endswith(".py")]
-        if ends and {*SIZES} & {*" ".join(words).replace("=", " ").split()}:
-            return words[ends[-1] + 1 :], words[: ends[-1] + 1]
-    words = [word for words in launch.commands for word in words]
-    if not {*SIZES} & {*words}:  # the command depends on a condition, or another script has it
-        words += [word for value in launch.variables.values() if "--" in value for word in value.split()]
-    if not any(word.startswith("--") for word in words):
-        raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
-    return words, []
 
 
 def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Reading) -> Reading:

@@ -66,6 +66,17 @@ class Script:
     conditional: list[int] = field(default_factory=list)
     sourced: list[str] = field(default_factory=list)  # other files that it reads or runs
 
+    def command(self, programs: tuple[str, ...], flags: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+        """Return the words after a program that a command with one of `flags` calls, and those up to it.
+
+        All words and an empty list if no command calls one of the programs.
+        """
+        for words in self.commands:
+            ends = [index for index, word in enumerate(words) if word.endswith(programs)]
+            if ends and (not flags or {*flags} & {*" ".join(words).replace("=", " ").split()}):
+                return words[ends[-1] + 1 :], words[: ends[-1] + 1]
+        return [word for words in self.commands for word in words], []
+
 
 def read_script(text: str, documents: bool = False) -> Script:
     """Return the commands and variables of a script; ConfigError for quotes or brackets that stay open.

@@ -40,7 +40,12 @@ def from_job(text: str, gpus: int | None = None) -> Reading:
             "llama3 --config llama3_8b prints all values"
         )
     launch = read_script(text)
-    words, launcher = _command(launch.commands)
+    words, launcher = launch.command(PROGRAMS)
+    marks = ("--training.", "--parallelism.", "--module", "--model.")
+    if not launcher and not any(word.startswith(marks) for word in words):
+        raise ConfigError(
+            "holds no options of torchtitan; give the job's TOML, the script that starts it, or its flags"
+        )
     flags = normalised(words)
     for variable, name in (("MODULE", "module"), ("CONFIG", "config"), ("CONFIG_FILE", "job.config_file")):
         if variable in launch.variables:
@@ -77,20 +82,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, lis
             yield f"{prefix}{name}", [str(value).lower() if isinstance(value, bool) else str(value)]
 
 
-def _command(commands: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """Return the words after torchtitan's program and those before it."""
-    for words in commands:
-        ends = [index for index, word in enumerate(words) if word.endswith(PROGRAMS)]
-        if ends:
-            return list(words[ends[-1] + 1 :]), list(words[: ends[-1]])
-    found = [word for words in commands for word in words]
-    if not any(word.startswith(("--training.", "--parallelism.", "--module", "--model.")) for word in found):
-        raise ConfigError(
-            "holds no options of torchtitan; give the job's TOML, the script that starts it, or its flags"
-        )
-    return found, []
-
-
 def _renamed(name: str) -> str:
     """Return the name of an option since 0.1.0, in which options of parallelism have a section of their own."""
     if re.match(r"(training|experimental)\..*parallel", name):
@@ -117,7 +108,8 @@ def normalised(words: Sequence[str]) -> Flags:
 def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, version: str) -> Reading:
     """Return the options as the sections of a config."""
     reading = Reading("torchtitan", version)
-    model = _read_model(flags, notes)
+    model = dict(_read_sizes(flags, notes))
+    model["sequence"] = flags.number("training.seq_len") or flags.number("training.max_context_length", 2048)
     layout, schedule = _read_groups(flags, gpus, reading), {}
     _read_policies(flags, model, layout, reading)
     layout |= notes.get("fp8", {})
@@ -129,11 +121,11 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     return reading
 
 
-def _read_model(flags: Flags, notes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `model`, and add a named config's options below those of the flags."""
+def _read_sizes(flags: Flags, notes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the section `model` without its sequence, and add a named config's options below those of the flags."""
     if "model" in notes:
         flags.has("module", "config")
-        return {**notes["model"], "sequence": _sequence(flags)}
+        return notes["model"]
     module, config = flags.text("module"), flags.text("config")
     if module is None:
         module, flavor = flags.text("model.name"), flags.text("model.flavor")
@@ -147,8 +139,7 @@ def _read_model(flags: Flags, notes: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in options.items():
             flags.arguments.setdefault(name, [str(value).lower() if isinstance(value, bool) else str(value)])
         flags.has("flavor")
-    model = _known(_known(MODELS, "model.name", module), f"{module}'s model.flavor", flavor)
-    return {**model, "sequence": _sequence(flags)}
+    return _known(_known(MODELS, "model.name", module), f"{module}'s model.flavor", flavor)
 
 
 def _known(table: Mapping[str, Mapping[str, Any]], what: str, name: str | None) -> Mapping[str, Any]:
@@ -160,10 +151,6 @@ def _known(table: Mapping[str, Mapping[str, Any]], what: str, name: str | None) 
     return table[name]
 
 
-def _sequence(flags: Flags) -> int:
-    return flags.number("training.seq_len") or flags.number("training.max_context_length", 2048)
-
-
 def _on(flags: Flags, name: str, default: bool = False) -> bool:
     text = flags.text(name)
     if text is None:
@@ -173,17 +160,13 @@ def _on(flags: Flags, name: str, default: bool = False) -> bool:
     return text.lower() != "false"
 
 
-def _optional(flags: Flags, name: str) -> int | None:
-    """Return a number of at least 1; None for a missing one and for -1."""
+def _size(flags: Flags, name: str, default: Any = 1) -> Any:
+    """Return a number of at least 1; `default` for a missing one and for -1."""
     if flags.text(name) in (None, "-1"):
-        return None
+        return default
     if not (value := flags.number(name)):
         raise ConfigError(f"{flags.sign}{name} {value} must be at least 1")
     return value
-
-
-def _size(flags: Flags, name: str, default: int = 1) -> int:
-    return _optional(flags, name) or default
 
 
 def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, Any]:
@@ -192,7 +175,7 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
     }
     devices = _size(flags, "parallelism.pipeline_parallel_degree")
     copies = _size(flags, "parallelism.data_parallel_replicate_degree")
-    shards = _optional(flags, "parallelism.data_parallel_shard_degree")
+    shards = _size(flags, "parallelism.data_parallel_shard_degree", None)
     group = sizes["tensor"] * sizes["context"] * devices * copies
     if shards is None and gpus is None:
         shards = max(1, sizes["expert"] // (sizes["context"] * copies))
@@ -314,7 +297,7 @@ def _read_schedule(
 def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: int, reading: Reading) -> tuple[int, int]:
     """Return the sequences of a microbatch and the microbatches of a step."""
     sequence = model["sequence"]
-    tokens = _optional(flags, "training.num_tokens_per_microbatch_per_dp_rank")
+    tokens = _size(flags, "training.num_tokens_per_microbatch_per_dp_rank", None)
     if tokens is not None:
         size, rest = divmod(tokens, sequence)
         local_batch = size * (_size(flags, "parallelism.num_pp_microbatches") if devices > 1 else 1)
@@ -347,7 +330,7 @@ def _read_partition(flags: Flags, blocks: int, devices: int, single: bool) -> li
     first, last = (
         int(flags.number(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1)) for end in ("first", "last")
     )
-    per_stage = _optional(flags, "parallelism.pipeline_parallel_layers_per_stage")
+    per_stage = _size(flags, "parallelism.pipeline_parallel_layers_per_stage", None)
     option = "parallelism.module_fqns_per_model_part"
     if flags.text(option) in (None, "None", "none"):
         effective = blocks + first + last
