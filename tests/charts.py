@@ -18,12 +18,11 @@ from ppsim.plots.pixels import (
     shares,
     windows,
 )  # fmt: skip
-from ppsim.plots.scale import round_ticks, row_gap
+from ppsim.plots.scale import round_ticks, row_gap, shown_length
 
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "areas", "bins", "block_names",
     "borders", "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
     "from_linear", "kind_shares", "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture",
-    "png_address",
-    "round_ticks", "row_gap", "shares", "sizes_text", "to_linear", "windows",
+    "png_address", "round_ticks", "row_gap", "shares", "shown_length", "sizes_text", "to_linear", "windows",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from charts import (
     light_of,
     make_boxes,
     shares,
+    shown_length,
 )
 from command_line import CONFIGS
 from pages import Iterations, Marks, page_of
@@ -30,7 +31,6 @@ from selenium.webdriver.common.keys import Keys
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.plots.scale import shown_length
 
 FOUR = ("1f1b", "zb-h1", "zb-v", "dualpipe")
 COSTS = ppsim.Costs(forward=1.0, backward=2.0, latency=0.1)
