@@ -31,6 +31,7 @@ from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
 FP8_BYTES = 1
 RECIPES = ("none", "tensor", "delayed", "block")
 CAST_BYTES = 2 + 2 * FP8_BYTES  # a bf16 value read, written along rows for one product and columns for another
+LARGEST_BYTES = 2  # read once more, to find the largest value of the tensor
 COPY_BYTES = 2 * FP8_BYTES  # one weight, stored along rows and along columns
 
 
@@ -141,7 +142,8 @@ class Rates(NamedTuple):
 
     def cast(self, values: float, casts: Casts) -> float:
         """Return the seconds of casting bf16 values to fp8."""
-        return self.streaming(CAST_BYTES * values) + casts.kernels() * self.law.launch
+        moved = CAST_BYTES + LARGEST_BYTES if casts.recipe == "tensor" else CAST_BYTES
+        return self.streaming(moved * values) + casts.kernels() * self.law.launch
 
     def streaming(self, moved: float) -> float:
         """Return the seconds of moving bytes through memory."""
