@@ -51,8 +51,8 @@ LARGE_MICROBATCHES = (
     "faster, as similar runs were: experts inside a node exchange nothing between nodes, and microbatches of 4 keep "
     "the kernels busy. Full recomputation makes the room. XTuner ran this model in bf16 on 256 H800 both ways: with "
     "microbatches of 4 and full recomputation 2,048 sequences take 21.3 to 21.7 s, with microbatches of 1 and modules "
-    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. But the run took 81.4 s, 6 % "
-    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so a quarter of this regret is "
+    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. But the run took 81.4 s, 7 % "
+    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so over a quarter of this regret is "
     "an error of our prices. The ModelZoo's pipeline of the same groups with DeepEP takes 17.6 s for 2,048 "
     "sequences, which is 70.4 s for those of the run."
 )
@@ -66,16 +66,15 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": "faster by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
     "less, and with five stages per device a pipeline of 16 idles little longer than the run's.",
-    "qwen3-30b-16xh100": "faster by our model: with microbatches of 8 the host no longer sets the pace of experts in "
-    f"fp8; full recomputation and a pipeline of 2 make the room. {MICROBATCHES} NVIDIA saved this time later in "
-    "another way: in bf16, with CUDA graphs and exchanges overlapped, the same groups take 20.1 s, where this run took "
-    "29 (067f987, skills/nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and "
-    "HybridEP's buffers are not counted (issue 1731).",
+    "qwen3-30b-16xh100": f"faster by our model: microbatches of 2 halve what the host takes for experts in fp8, and "
+    f"all other changes make room for them. {MICROBATCHES} NVIDIA saved this time later in another way: in bf16, with "
+    "CUDA graphs and exchanges overlapped, the same groups take 20.1 s, where this run took 29 (067f987, skills/"
+    "nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
+    "buffers are not counted (issue 1731).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
     "one stage per device waits for that with it. Five stages per device make most of the gain, and no recomputation "
-    "the rest, with nearly all of the usable memory. Without any "
-    "pipeline, NeMo AutoModel trains this model on 64 H100 with 27 % more tokens a second (36044ad3, "
-    "docs/performance-summary.mdx).",
+    "the rest, with nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains this model on 64 H100 "
+    "with 27 % more tokens a second (36044ad3, docs/performance-summary.mdx).",
     "llama3-70b-64xgb200": "faster, as a similar run was: sharded weights need no pipeline, whose stage with the head "
     "makes the others wait. On the same GPUs, with fp8 by tensors, NVIDIA's FSDP takes 7.52 s (26.02.01), where this "
     "run takes 8.54 s.",
