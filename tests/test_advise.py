@@ -58,7 +58,7 @@ def test_the_best_come_first_and_what_does_not_fit_last():
 def test_a_notebook_shows_the_changes_that_help_with_units():
     found = advice()
     table, first = found._repr_html_(), found.better[0]
-    assert (round(first.step, 3), round(first.memory / 1e9, 2)) == (3.674, 73.15)
+    assert (round(first.step, 3), round(first.memory / 1e9, 2)) == (3.673, 73.15)
     assert re.findall("<th[^>]*>([^<]*)</th>", table) == ["change", "step (s)", "vs now (%)", "peak (GB)", "removes"]
     assert re.findall("<td[^>]*>([^<]*)</td>", table)[2] == "base"
     assert ">3.67</td>" in table

@@ -127,7 +127,7 @@ def test_an_unlimited_memory_is_a_limit_too():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"memory_limit": 0.5}, r"memory_limit=0.5 on device 0: .*nothing fits; use at least 1"),
+        ({"memory_limit": 0.5}, r"memory_limit=0.5 on device 0: one microbatch alone needs 1 .*; use at least 1"),
         ({"memory_limit": [4, 4, 0.9, 4]}, r"memory_limit=0.9 on device 2: .*use at least 1"),
         ({"memory_limit": 0}, r"memory_limit=0 is not a limit for 4 devices; use a number of activations above 0"),
         ({"memory_limit": math.nan}, r"memory_limit=nan is not a limit"),
