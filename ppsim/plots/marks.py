@@ -174,7 +174,7 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     The path lies below the boxes; if the row has lanes there, upon their lower edge. Upright lines join its rows; in
     low rows there is only a line from turn to turn. If turns are few pixels apart, a frame around them replaces them.
     """
-    _, bottom, gap = row_edges(ax, boxes)
+    top, bottom, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
     path, halo = _path_widths(ax, boxes)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
@@ -206,7 +206,9 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
         corners = [(left, rows.min()), (right, rows.min()), (right, rows.max()), (left, rows.max())]
         frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
     lines = np.stack([points[:-1], points[1:]], axis=1)[drawn]
-    return np.concatenate([*(_behind(ax, boxes, line) for line in lines), *frames])
+    is_crossing = (lines[:, 0, 0] == lines[:, 1, 0]) & (np.ptp(lines[:, :, 1], axis=1) > 1.5)  # rows between its ends
+    crossing = (_behind(boxes, line, top, bottom, second) for line in lines[is_crossing])
+    return np.concatenate([lines[~is_crossing], *crossing, *frames])
 
 
 def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:
@@ -218,17 +220,15 @@ def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:
     return time - float(boxes.end[mine][boxes.start[mine] < time * (1 - 1e-9)].max(initial=0.0))
 
 
-def _behind(ax: Axes, boxes: Boxes, line: np.ndarray) -> np.ndarray:
+def _behind(boxes: Boxes, line: np.ndarray, top: float, bottom: float, second: float) -> np.ndarray:
     """Return the parts of an upright line that are seen if it runs behind wide boxes of the rows between its ends."""
-    (top, bottom, _), second, x = row_edges(ax, boxes), second_of(ax), float(line[0, 0])
-    first, last = np.sort(line[:, 1])
+    x, (first, last) = float(line[0, 0]), np.sort(line[:, 1])
     beside, edges = PATH[1] / 2 / second, [float(first)]
-    for row in range(round(first - bottom) + 1, round(last - bottom)) if line[1, 0] == x else ():
-        mine = (boxes.device == row) & (boxes.start < x + beside) & (boxes.end > x - beside)
-        is_behind = np.any(boxes.length[mine] * second > scale.NUMBER_SIZES[0])
+    for row in range(round(first - bottom) + 1, round(last - bottom)):
+        mine = slice(*boxes.offsets[row : row + 2].tolist())
+        near = (boxes.start[mine] < x + beside) & (boxes.end[mine] > x - beside)
+        is_behind = np.any(boxes.length[mine][near] * second > scale.NUMBER_SIZES[0])
         edges += [row + top, row + bottom] if is_behind else []
-    if len(edges) == 1:
-        return line[None]
     return np.stack([np.full(len(edges) + 1, x), [*edges, last]], axis=1).reshape(-1, 2, 2)
 
 
