@@ -138,7 +138,11 @@ def test_without_numba_auto_takes_the_event_model_and_compiled_says_what_is_miss
         ppsim.simulate(schedule, engine="compiled")
 
 
-RUN = "import ppsim; print(ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=4), engine='compiled').makespan)"
+# One write, since two workers share a pipe, and an unbuffered print writes its line's end apart.
+RUN = (
+    "import os, ppsim; run = ppsim.simulate(ppsim.build('gpipe', devices=2, microbatches=4), engine='compiled'); "
+    "os.write(1, f'{run.makespan}\\n'.encode())"
+)
 QUEUED = RUN.replace("'compiled'", "'compiled', transport='rank'")  # other loops, which are compiled too
 MIDDLE = (
     "import ppsim; from ppsim.base import compiling; "
