@@ -9,12 +9,14 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.counting_bounds import DevicePath, device_path, makespan_bounds
+from ppsim.analysis.graph import grouped, topological_order
 from ppsim.analysis.memory import activation_shares, peak_activations
+from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import cached_on
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
+from ppsim.plan.resolve import copy_seconds, dependencies
 from ppsim.plan.streams import OFFLOADS
-from ppsim.schedule.barriers import BARRIER_KINDS
 from ppsim.timeline import TimelineColumns
 
 
@@ -50,7 +52,8 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
     offsets, peaks = run.schedule.offsets[:-1], peak_activations(run)
     # both rows of a timed slot last as long as the slot
     lengths, weight = run.plan.seconds[run.plan.slot_of_row], row_table(run.schedule, run.schedule.kind == Kind.W)
-    before, after = _shortest_times_around(run, lengths, weight)
+    rows, (before, after) = len(lengths), _shortest_times_around(run, lengths)
+    around_collectives, before, after = (before[rows:], after[rows:]), before[:rows], after[:rows]
     head = np.minimum.reduceat(before, offsets)
     tail = np.minimum.reduceat(after, offsets)
     per_device = {
@@ -67,7 +70,7 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         per_device["counting"] = makespan_bounds(paths, limits, makespan(run))
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     if run.plan.barriers is not None:
-        unrounded["collectives"] = _collective_bound(run, lengths, before, after)
+        unrounded["collectives"] = _collective_bound(run, *around_collectives)
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
@@ -82,89 +85,39 @@ def _without_rounding(bound: float, makespan: float) -> float:
     return makespan if makespan * (1.0 - 1e-12) <= bound <= makespan * (1.0 + 1e-9) else bound
 
 
-def _shortest_times_around(
-    run: TimelineColumns, lengths: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shortest seconds before each row's start and after its end, by the dataflow of its microbatch."""
-    transfer, stages = run.plan.transfer_seconds, run.schedule.num_stages
-    forward, backward = row_tables(run.schedule)
-    recompute = row_table(run.schedule, run.schedule.kind == Kind.R)
-    copy_seconds = _copy_seconds(run)
-    between = copy_seconds + np.where(recompute >= 0, lengths[recompute], 0.0)  # from the end of F to its backward
-    before, after, needs = np.zeros(len(lengths)), np.zeros(len(lengths)), run.plan.source >= 0
+def _shortest_times_around(run: TimelineColumns, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shortest seconds before the start and after the end of each row, and then of each collective.
 
-    def arrival(row: np.ndarray, source: np.ndarray) -> np.ndarray:
-        """Return the shortest seconds until the results of `source` have reached the device of `row`."""
-        return before[source] + lengths[source] + transfer[row]
-
-    def onward(target: np.ndarray) -> np.ndarray:
-        """Return the shortest seconds from the end of `target`'s source to the end of all that follows `target`."""
-        return transfer[target] + lengths[target] + after[target]
-
-    for stage in range(1, stages):
-        row = forward[stage]
-        before[row] = np.where(needs[row], arrival(row, forward[stage - 1]), 0.0)
-    _through_barriers(run, lengths, before)
-    for stage in range(stages - 1, -1, -1):
-        row, own = backward[stage], forward[stage]
-        before[row] = np.maximum(before[row], before[own] + lengths[own] + between[stage])
-        if stage < stages - 1:
-            before[row] = np.maximum(before[row], arrival(row, backward[stage + 1]))
-    for stage in range(stages):
-        row, own_weight = backward[stage], weight[stage]
-        after[row] = np.where(own_weight >= 0, lengths[own_weight], 0.0)
-        before[own_weight[own_weight >= 0]] = (before[row] + lengths[row])[own_weight >= 0]
-        if stage:
-            after[row] = np.maximum(after[row], onward(backward[stage - 1]))
-    _back_through_barriers(run, lengths, after)
-    for stage in range(stages - 1, -1, -1):
-        row, own = forward[stage], backward[stage]
-        after[row] = np.maximum(after[row], between[stage] + lengths[own] + after[own])
-        if stage < stages - 1:
-            after[row] = np.maximum(after[row], np.where(needs[forward[stage + 1]], onward(forward[stage + 1]), 0.0))
-    known = recompute >= 0
-    own, row = forward[known], backward[known]
-    before[recompute[known]] = before[own] + lengths[own] + copy_seconds[known]
-    after[recompute[known]] = lengths[row] + after[row]
+    They follow from the dataflow of one microbatch.
+    """
+    plan, rows, seconds = run.plan, len(lengths), lengths
+    source, target, delay = dependencies(plan)
+    if plan.barriers is not None and plan.barrier_seconds is not None:
+        first, second = plan.barriers.edges(rows)
+        of_microbatch = np.minimum(first, second) < rows  # one of the two is a row
+        outputs = np.flatnonzero(plan.barriers.own_output >= 0)
+        source = np.concatenate([source, first[of_microbatch], plan.barriers.own_output[outputs]])
+        target = np.concatenate([target, second[of_microbatch], outputs])
+        delay = np.append(delay, np.zeros(len(source) - len(delay)))
+        seconds = np.append(lengths, plan.barrier_seconds)
+    order = topological_order(source, target, np.ones(len(seconds), bool))
+    first, edges = grouped(source, np.arange(len(source)), len(seconds))
+    before, after = np.zeros((2, len(seconds)))
+    call_fastest(fill_longest_chains, len(order), order, first, target[edges], delay[edges], seconds, before, after)
     return before, after
 
 
-def _through_barriers(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray) -> None:
-    """Raise `before` of all rows that wait for a barrier, in the order in which a microbatch meets the barriers."""
-    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
-    if barriers is None or seconds is None:
-        return
-    for kind in BARRIER_KINDS:
-        ready = np.zeros(len(barriers))
-        ended = before + lengths
-        np.maximum.at(ready, barriers.of_producer, ended[barriers.producer])
-        before[:] = np.maximum(before, np.where(barriers.own_output >= 0, ended[barriers.own_output], 0.0))
-        waiting = np.flatnonzero(barriers.is_of(kind, barriers.needs))
-        before[waiting] = np.maximum(before[waiting], (ready + seconds)[barriers.needs[waiting]])
-
-
-def _back_through_barriers(run: TimelineColumns, lengths: np.ndarray, after: np.ndarray) -> None:
-    """Raise `after` of all rows that a barrier needs, in the reverse order."""
-    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
-    if barriers is None or seconds is None:
-        return
-    waiting = np.flatnonzero(barriers.needs >= 0)
-    for kind in reversed(BARRIER_KINDS):
-        to_come = np.zeros(len(barriers))
-        np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
-        needed = barriers.is_of(kind, barriers.of_producer)
-        row = barriers.producer[needed]
-        after[row] = np.maximum(after[row], (to_come + seconds)[barriers.of_producer[needed]])
-    own = np.flatnonzero(barriers.own_output >= 0)
-    np.maximum.at(after, barriers.own_output[own], (lengths + after)[own])
-
-
-def _copy_seconds(run: TimelineColumns) -> np.ndarray:
-    """Return the seconds of the copies of each activation out and back, by [stage, microbatch]."""
-    seconds = np.zeros((run.schedule.num_stages, run.schedule.microbatches))
-    if run.plan.copies is not None:
-        np.add.at(seconds, (run.plan.copies.stage, run.plan.copies.microbatch), run.plan.copies.seconds)
-    return seconds
+@kernel
+def fill_longest_chains(order, first, targets, delay, seconds, before, after):
+    """Fill the seconds of the longest chain of nodes before each node and after it, from zeros."""
+    for node in order:
+        for edge in range(first[node], first[node + 1]):
+            arrival = before[node] + seconds[node] + delay[edge]
+            before[targets[edge]] = max(before[targets[edge]], arrival)
+    for position in range(len(order) - 1, -1, -1):
+        node = order[position]
+        for edge in range(first[node], first[node + 1]):
+            after[node] = max(after[node], delay[edge] + seconds[targets[edge]] + after[targets[edge]])
 
 
 def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -179,7 +132,7 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
     own, user = (table[at] for table in row_tables(run.schedule))
     recompute = row_table(run.schedule, run.schedule.kind == Kind.R)[at]
     user = np.where(recompute >= 0, recompute, user)
-    others = _copy_seconds(run)[at] - copies.seconds
+    others = copy_seconds(run.plan)[at] - copies.seconds
     is_out = copies.way == OFFLOADS
     head = before[own] + lengths[own] + np.where(is_out, 0.0, others)
     tail = lengths[user] + after[user] + np.where(is_out, others, 0.0)
@@ -192,17 +145,16 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
     return bounds
 
 
-def _collective_bound(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
-    """Return the shortest makespan that the collectives of one stream, one after the other, allow."""
+def _collective_bound(run: TimelineColumns, before: np.ndarray, after: np.ndarray) -> float:
+    """Return the shortest makespan that the collectives of one stream, one after the other, allow.
+
+    `before` and `after` are the shortest seconds before each collective's start and after its end.
+    """
     barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
     if barriers is None or seconds is None:
         return 0.0
-    ready, to_come = np.zeros((2, len(barriers)))
-    np.maximum.at(ready, barriers.of_producer, (before + lengths)[barriers.producer])
-    waiting = np.flatnonzero(barriers.needs >= 0)
-    np.maximum.at(to_come, barriers.needs[waiting], (lengths + after)[waiting])
     begins = barriers.streams[:-1]
-    heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (ready, to_come))
+    heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (before, after))
     every = heads + np.add.reduceat(seconds, begins) + tails
     return float(np.where(np.isfinite(every), every, 0.0).max())
 

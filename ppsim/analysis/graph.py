@@ -285,12 +285,8 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         add_stream(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
     if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
         own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
-        waiting, earlier = np.flatnonzero(barriers.needs >= 0), barriers.followed
-        edges += [
-            (node[barriers.producer], own[barriers.of_producer]),
-            (own[earlier], own[earlier + 1]),
-            (own[barriers.needs[waiting]], node[waiting]),
-        ]
+        before, after = barriers.edges(len(node))
+        edges.append((np.append(node, own)[before], np.append(node, own)[after]))
     return _Streams(*map(np.concatenate, zip(*found, strict=True))), edges
 
 

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
-from ppsim.lowering.rows import row_table, row_tables
+from ppsim.lowering.rows import row_tables
 from ppsim.plan.holding import ActivationMemory, one_per_device
-from ppsim.plan.resolve import Plan
+from ppsim.plan.resolve import Plan, dependencies
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns, select_rows
@@ -68,7 +67,8 @@ def make_choices(plan: Plan, table: CostTable, memory_limit: Any = None) -> Choi
     offsets = np.searchsorted(row, plan.schedule.offsets)
     adds, frees = ActivationMemory(plan.schedule, table, table.stage_share).changes(slice(None))
     adds, net = np.add.reduceat(adds, row), np.add.reduceat(adds - frees, row)
-    source, target, delay = (np.concatenate(ends) for ends in zip(_edges(plan), _collective_edges(plan), strict=True))
+    edges = dependencies(plan), _slice_edges(plan), _collective_edges(plan)
+    source, target, delay = map(np.concatenate, zip(*edges, strict=True))
     source, target = slot_of[source], slot_of[target]
     between = np.flatnonzero(source != target)
     order = between[np.argsort(source[between], kind="stable")]
@@ -118,22 +118,12 @@ def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net
     return limit
 
 
-def _edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the dependencies between rows: source rows, target rows, and the seconds between."""
-    schedule = plan.schedule
-    forward, backward = row_tables(schedule)
-    recompute, weight = (row_table(schedule, schedule.kind == kind) for kind in (Kind.R, Kind.W))
-    pairs = [(forward, recompute), (forward, backward), (recompute, backward), (backward, weight)]
-    if schedule.slices > 1:
-        inside = np.arange(1, schedule.microbatches) % schedule.slices > 0
-        pairs.append((forward[:, :-1][:, inside], forward[:, 1:][:, inside]))
-        pairs.append((backward[:, 1:][:, inside], backward[:, :-1][:, inside]))
-    own = np.concatenate([np.stack([first.ravel(), second.ravel()]) for first, second in pairs], axis=1)
-    own = own[:, (own >= 0).all(axis=0)]
-    needing = np.flatnonzero(plan.source >= 0)
-    source = np.concatenate([own[0], plan.source[needing]])
-    delay = np.concatenate([np.zeros(own.shape[1]), plan.transfer_seconds[needing]])
-    return source, np.concatenate([own[1], needing]), delay
+def _slice_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the dependencies between the slices of a microbatch, as `dependencies` does."""
+    stages, slices = plan.schedule.num_stages, plan.schedule.slices
+    forward, backward = (table.reshape(stages, -1, slices) for table in row_tables(plan.schedule))
+    source = np.append(forward[..., :-1], backward[..., 1:])
+    return source, np.append(forward[..., 1:], backward[..., :-1]), np.zeros(len(source))
 
 
 def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -141,14 +131,10 @@ def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     barriers, rows = plan.barriers, len(plan.source)
     if barriers is None or plan.barrier_seconds is None:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-    waiting, earlier = np.flatnonzero(barriers.needs >= 0), barriers.followed
     added = np.sort(barriers.producer)
     same_device = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
-    source = [added[same_device], barriers.producer, rows + earlier, rows + barriers.needs[waiting]]
-    target = [added[same_device + 1], rows + barriers.of_producer, rows + earlier + 1, waiting]
-    no_delay = np.zeros(len(same_device) + len(barriers.producer))
-    delay = plan.barrier_seconds[np.append(earlier, barriers.needs[waiting])]
-    return np.concatenate(source), np.concatenate(target), np.append(no_delay, delay)
+    source, target = map(np.append, (added[same_device], added[same_device + 1]), barriers.edges(rows))
+    return source, target, np.append(np.zeros(rows), plan.barrier_seconds)[source]
 
 
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:

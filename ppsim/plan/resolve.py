@@ -14,7 +14,7 @@ from ppsim.base.immutable import EqualColumns, cached_column, short_repr
 from ppsim.checks.deadlock import check_slots_can_start
 from ppsim.costs.table import CostTable, check_table
 from ppsim.lowering.posts import Posts, posts_in_order, queued_posts, unqueued_posts
-from ppsim.lowering.rows import crosses_devices
+from ppsim.lowering.rows import crosses_devices, row_table, row_tables
 from ppsim.plan.lengths import (
     barrier_seconds,
     by_kind_and_stage,
@@ -181,6 +181,32 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, barriers=barriers,
              **costs)
     )  # fmt: skip
+
+
+def dependencies(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the pairs of rows of which the first must end before the second starts, and the seconds between them.
+
+    Pairs that only the order of a list or of slices gives are left out, and those of barriers (`Barriers.edges`).
+    """
+    schedule = plan.schedule
+    forward, backward = row_tables(schedule)
+    recompute, weight = (row_table(schedule, schedule.kind == kind) for kind in (Kind.R, Kind.W))
+    pairs = [(forward, recompute), (forward, backward), (recompute, backward), (backward, weight)]
+    before, after = (np.stack(side).reshape(len(pairs), -1) for side in zip(*pairs, strict=True))
+    between = np.zeros(before.shape)
+    between[:2] = copy_seconds(plan).ravel()
+    own = (before >= 0) & (after >= 0)
+    needing = np.flatnonzero(plan.source >= 0)
+    before, after = np.append(before[own], plan.source[needing]), np.append(after[own], needing)
+    return before, after, np.append(between[own], plan.transfer_seconds[needing])
+
+
+def copy_seconds(plan: Plan) -> np.ndarray:
+    """Return the seconds of the copies of each activation out and back, by [stage, microbatch]."""
+    seconds = np.zeros((plan.schedule.num_stages, plan.schedule.microbatches))
+    if plan.copies is not None:
+        np.add.at(seconds, (plan.copies.stage, plan.copies.microbatch), plan.copies.seconds)
+    return seconds
 
 
 def repriced(plan: Plan, table: CostTable) -> Plan:

@@ -55,9 +55,11 @@ class Barriers(SizedColumns, EqualColumns):
         """The barrier of each entry of `producer`, int32."""
         return list_numbers(self.first)
 
-    def is_of(self, kind: int, barrier: np.ndarray) -> np.ndarray:
-        """Return whether each entry of a column of barriers is one of this kind; -1 means no barrier."""
-        return (barrier >= 0) & (self.kind[barrier] == kind)
+    def edges(self, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return what waits for and what is waited for: pairs of rows and barriers, numbered from `rows` on."""
+        earlier, waiting = rows + self.followed, np.flatnonzero(self.needs >= 0)
+        before = np.concatenate([self.producer, earlier, rows + self.needs[waiting]])
+        return before, np.concatenate([rows + self.of_producer, earlier + 1, waiting])
 
 
 @cached_on
