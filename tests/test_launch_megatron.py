@@ -150,6 +150,7 @@ REJECTED = {
     "no such block": ({"model.parallel_block": True}, "model.parallel_block"),
     "first stages recompute": ({"layout.recompute": "full", "layout.recompute_stages": 3}, "layout.recompute_stages=3"),
     "another loss": ({"layout.loss_bytes": 8}, "layout.loss_bytes=8"),
+    "norms of several kernels": ({"layout.fused_norms": False}, "layout.fused_norms=False: it has no flag for this"),
     "no experts": ({"layout.recompute": "activations"}, "layout.grouped_experts"),
     "modules without a flag": ({"layout.recompute": "up+norms"}, "layout.recompute='up+norms'"),
     "recomputed by R": ({"schedule.recompute": "all"}, "order"),

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import BY_COST
-from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, spellings
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, megatron, primus, spellings
 from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
-from ppsim.launch.reading import Launch, Reading, Rejects
+from ppsim.launch.reading import Launch, Reading, Rejects, cannot_run
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.partitions import with_stages_of_run
 
 
 class Launcher(NamedTuple):
-    """Functions of one framework: a config to its flags and its launch file, and a launch file to a config."""
+    """One framework: a config to its flags and its launch file, and a launch file to a config."""
 
-    checked: Callable[[Config], Launch]  # ConfigError names why the framework cannot run the config
-    printed: Callable[[Launch, str], list[str]]  # flags of a version, once they read back as the job
-    text: Callable[[Launch, str, list[str]], str]  # launch file of a job with the flags of a version
-    read: Callable[[str, int | None], Reading]
+    schedules: Sequence[str]  # that it runs; empty if it runs the lists of a CSV file
     faults: Rejects
+    flags: Callable[[Launch, str], list[str]]  # of a version, once they read back as the job
+    text: Callable[[Launch, str, list[str]], str]  # the launch file of a job with the flags of a version
+    read: Callable[[str, int | None], Reading]
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(
-        megatron_script.checked, megatron_script.script_flags, megatron_script.script_text, megatron_script.from_text,
-        megatron_script.megatron_faults,
+        megatron.LAUNCHED, megatron_script.megatron_faults, megatron_script.script_flags, megatron_script.script_text,
+        megatron_script.from_text,
     ),
     "torchtitan": Launcher(
-        torchtitan_job.checked_job, torchtitan_job.job_flags, torchtitan_job.job_text, torchtitan_reading.from_job,
-        torchtitan_job.torchtitan_faults,
+        (), torchtitan_job.torchtitan_faults, torchtitan_job.job_flags, torchtitan_job.job_text,
+        torchtitan_reading.from_job,
     ),
     "Primus": Launcher(
-        primus_experiment.checked_experiment, primus_experiment.experiment_keys, primus_experiment.experiment_text,
-        primus_experiment.from_experiment, primus_experiment.primus_faults,
+        primus.SCHEDULES, primus_experiment.primus_faults, primus_experiment.experiment_keys,
+        primus_experiment.experiment_text, primus_experiment.from_experiment,
     ),
 }  # fmt: skip
 
@@ -71,22 +69,38 @@ def own_framework(config: Config) -> str | None:
 
 def flags_in(name: str, config: Config) -> list[str] | PpsimError:
     """Return the flags of a framework, or why it has no launch file of a config."""
-    launcher = FRAMEWORKS[name]
-    try:
-        return launcher.printed(launcher.checked(_with_its_stages(config)), LAUNCH_OPTIONS[name]["version"])
-    except PpsimError as error:
-        return error
+    return flags_by_framework(config, [name])[name]
 
 
-def flags_by_framework(config: Config) -> dict[str, list[str] | PpsimError]:
-    """Return `flags_in` each framework; the config's own is first."""
-    own = own_framework(config)
-    return {name: flags_in(name, config) for name in sorted(FRAMEWORKS, key=lambda name: name != own)}
+def flags_by_framework(config: Config, names: Iterable[str] = ()) -> dict[str, list[str] | PpsimError]:
+    """Return `flags_in` each framework, or in these; the config's own is first."""
+    own, job, found = own_framework(config), Launch(config), dict[str, list[str] | PpsimError]()
+    for name in names or sorted(FRAMEWORKS, key=lambda name: name != own):
+        try:
+            found[name] = _flags(name, job, LAUNCH_OPTIONS[name]["version"])
+        except PpsimError as error:
+            found[name] = error
+    return found
 
 
 def launched_by(config: Config) -> list[str]:
     """Return the names in SCHEDULES of the frameworks that have a launch file of a config."""
-    return [SCHEDULES_OF_LAUNCH[name] for name in FRAMEWORKS if isinstance(flags_in(name, config), list)]
+    found = flags_by_framework(config)
+    return [SCHEDULES_OF_LAUNCH[name] for name, flags in found.items() if isinstance(flags, list)]
+
+
+def _flags(name: str, job: Launch, version: str) -> list[str]:
+    """Return the flags of a framework; ConfigError names why it cannot run the job."""
+    launcher, family = FRAMEWORKS[name], job.given.schedule.get("name")
+    if not isinstance(job.given.costs, DerivedCosts):
+        if job.given.derived:
+            raise ConfigError(f"{name}: ppsim writes no flags for an encoder and its backbone")
+        raise ConfigError(f"{name} needs sections model and hardware; this config gives costs without a model")
+    if launcher.schedules and family not in launcher.schedules:  # before its lists are built, which may take a search
+        known = ", ".join(launcher.schedules)
+        raise ConfigError(f"{name} cannot run schedule.name={family or 'of a CSV'}: it runs {known}")
+    cannot_run(name, [*launcher.faults(job.costs, job.schedule, job.schedule.microbatches)])
+    return launcher.flags(job, version)
 
 
 @checked_call()
@@ -111,19 +125,9 @@ def to_launch(config: AnyConfig, framework: str) -> str:
     ConfigError
         The framework cannot run the config; the message names each reason and what to change.
     """
-    launcher, version = _framework(framework)
-    job = launcher.checked(_with_its_stages(as_config(config)))
-    return launcher.text(job, version, launcher.printed(job, version))
-
-
-def _with_its_stages(config: Config) -> Config:
-    """Return a config that names the stages of its run, if a rule such as `balanced` gives them."""
-    costs = config.costs
-    if not isinstance(costs, DerivedCosts) or costs.layout.partition not in BY_COST:
-        return config
-    schedule = config.lowered(config.build())
-    found: Any = with_stages_of_run(costs, schedule, config.transport, config.optimizer)
-    return config.changed({"layout.partition": found.megatron_layout(schedule.num_stages)})
+    name, version = _framework(framework)
+    job = Launch(as_config(config))
+    return FRAMEWORKS[name].text(job, version, _flags(name, job, version))
 
 
 @checked_call()
@@ -158,19 +162,18 @@ def read_launch(framework: str, text: str, *, gpus: int | None = None) -> Readin
         raise ConfigError(f"text={shown(text)} must be the text of a launch script, not its path")
     if gpus is not None:
         argument("gpus", gpus, whole_number())
-    return _framework(framework)[0].read(text, gpus)
+    return FRAMEWORKS[_framework(framework)[0]].read(text, gpus)
 
 
-def _framework(name: str) -> tuple[Launcher, str]:
+def _framework(text: str) -> tuple[str, str]:
     """Return a framework and the version of `NAME` or `NAME VERSION`; without one, the version it prints for."""
     known = spellings({one: one for one in FRAMEWORKS})
-    first, _, version = name.strip().partition(" ") if isinstance(name, str) else ("", "", "")
+    first, _, version = text.strip().partition(" ") if isinstance(text, str) else ("", "", "")
     if first.lower() not in known:
-        raise ConfigError(f"framework {shown(name)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")
-    full = known[first.lower()]
-    record = LAUNCH_OPTIONS[full]
+        raise ConfigError(f"framework {shown(text)} has no launch files here; use one of: {', '.join(FRAMEWORKS)}")
+    record = LAUNCH_OPTIONS[name := known[first.lower()]]
     versions = {one.removeprefix("core "): one for one in (record["version"], *record["others"])}
-    asked = version.strip().removeprefix("core ") or record["version"].removeprefix("core ")
+    asked = version.strip().removeprefix("core ") or next(iter(versions))
     if asked not in versions:
-        raise ConfigError(f"framework {shown(name)}: its options are known for {', '.join(versions)}; use one of these")
-    return FRAMEWORKS[full], versions[asked]
+        raise ConfigError(f"framework {shown(text)}: its options are known for {', '.join(versions)}; use one of these")
+    return name, versions[asked]

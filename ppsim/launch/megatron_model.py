@@ -18,7 +18,7 @@ from ppsim.costs.model import Model
 from ppsim.costs.shape import MAX_LAYERS
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.reading import YES, Flags, Launch, Row, derived_costs
+from ppsim.launch.reading import YES, Flags, Launch, Row
 from ppsim.schedule.columns import ScheduleColumns
 
 MODEL = (
@@ -129,18 +129,17 @@ def model_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str
 
 def with_flagged_stages(job: Launch) -> Launch:
     """Return a job with its stages where flags have them: as bars of a hybrid's pattern, else as a layout."""
-    config, costs, schedule = job
-    model, stages = costs.model, costs.stage_layers(schedule.num_stages)
+    costs, stages = job.costs, job.schedule.num_stages
+    model, layers = costs.model, costs.stage_layers(stages)
     blocks, *modules = model.pattern.split("/")
-    partition, cut = costs.megatron_layout(schedule.num_stages), blocks.replace("|", "")
+    partition, cut = costs.megatron_layout(stages), blocks.replace("|", "")
     if is_hybrid(model):
         rest, modules = iter(model.block_letters), modules or [model.prediction_letters] * model.prediction_layers
-        cut = "|".join("".join(next(rest) for layer in stage if layer.name == "block") for stage in stages)
+        cut = "|".join("".join(next(rest) for layer in stage if layer.name == "block") for stage in layers)
         partition = "even"
     ends = {f"layout.{end}_stage_layers": None for end in ("first", "last")}
     pattern = json.dumps("/".join([cut, *modules]))
-    config = config.changed({"model.pattern": pattern, "layout.partition": partition, **ends})
-    return Launch(config, derived_costs(config, "Megatron-LM"), schedule)
+    return Launch(job.config.changed({"model.pattern": pattern, "layout.partition": partition, **ends}))
 
 
 def _frequency(blocks: list[bool]) -> str:

@@ -13,13 +13,12 @@ from typing import Any
 
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import counted
-from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
 from ppsim.costs.partition import LayoutString, even
 from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, megatron_deepspeed, options_of
-from ppsim.frameworks.megatron import FP8_RECIPES, LAUNCHED, OPTIONS, STRATEGIES
+from ppsim.frameworks.megatron import FP8_RECIPES, OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
 from ppsim.launch.megatron_model import PATTERN, is_hybrid
 from ppsim.launch.reading import (
@@ -29,7 +28,7 @@ from ppsim.launch.reading import (
     Launch,
     Reading,
     Row,
-    missing_values,
+    naming_what_to_set,
     notes_in,
     torchrun_gpus,
 )
@@ -82,6 +81,7 @@ def script_text(job: Launch, version: str, flags: list[str]) -> str:
 
 def script_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
+    job = megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
     found = list(flags_of(job, version))
     flags = Flags.of(split(" ".join(found)))
     reading = read(flags, job.notes, job.gpus, Reading("Megatron-LM", version))
@@ -89,12 +89,6 @@ def script_flags(job: Launch, version: str) -> list[str]:
     if lacking := flags.arguments.keys() - options_of(OPTIONS, version).keys():
         raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
     return found
-
-
-def checked(config: Config) -> Launch:
-    """Return a config with what it builds; ConfigError names what Megatron-LM rejects."""
-    job = Launch.of(config, "Megatron-LM", megatron_faults, LAUNCHED)
-    return megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
 
 
 def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
@@ -168,7 +162,7 @@ def padded(vocabulary: int, multiple: int) -> int:
 
 def flags_of(job: Launch, version: str) -> Iterator[str]:
     """Yield the flags with their arguments: model, groups, batch, partition, then policies."""
-    config, costs, schedule = job
+    costs, schedule = job.costs, job.schedule
     model, layout = costs.model, costs.layout
     yield from megatron_model.model_flags(job, version)
     if model.experts:
@@ -180,7 +174,7 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     if schedule.devices > 1 and not is_hybrid(model):
         yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
     if schedule.num_stages > schedule.devices > 1 and not find_family(schedule.name).fixed_stages:
-        options = config.schedule.get("options", {})
+        options = job.config.schedule.get("options", {})
         groups = options.get("grouping", "megatron"), options.get("group_size")
         size = int(group_sizes(schedule.devices, schedule.microbatches, *groups)[0])
         if size != schedule.devices:
@@ -240,10 +234,8 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
         raise ConfigError(f"calls {program}, whose model is not read here; give a script that calls pretrain_gpt.py")
     if "_bert" in program:
         reading.unknown.append(f"{program}: priced as pretrain_gpt.py, as a decoder")
-    try:
+    with naming_what_to_set(text, launch):
         read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
-    except ConfigError as error:
-        raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
     reading.sort(flags)
     reading.conditional.extend(launch.conditional)
     return reading

@@ -14,7 +14,6 @@ from typing import Any
 
 from ppsim.base.documents import read_yaml
 from ppsim.base.errors import ConfigError, shown
-from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, options_of, primus
 from ppsim.frameworks.primus import ALGORITHMS, OPTIONS, ORDERS
@@ -66,12 +65,6 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
 
 
-@_key_names()
-def checked_experiment(config: Config) -> Launch:
-    """Return a config with what it builds; ConfigError names what Primus cannot run."""
-    return Launch.of(config, "Primus", primus_faults, primus.SCHEDULES)
-
-
 def experiment_keys(job: Launch, version: str) -> list[str]:
     """Return the overrides as lines, once they read back as what was simulated; ConfigError names what would differ."""
     flags = Flags.of(split(" ".join(megatron_script.flags_of(job, megatron.OPTIONS["version"]))))
@@ -98,7 +91,7 @@ def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
 def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Primus rejects, with what Megatron-LM does, each with what to change."""
     model, layout, p = costs.model, costs.layout, schedule.devices
-    yield from megatron_script.megatron_faults(costs, schedule, microbatches)
+    yield from map(_in_keys, megatron_script.megatron_faults(costs, schedule, microbatches))
     if model.pattern:
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:

@@ -6,19 +6,24 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.config import Config, make_config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES
+from ppsim.costs.partition import BY_COST
+from ppsim.costs.table import CostTable
 from ppsim.frameworks import DEFAULT, LAUNCH_OPTIONS, options_of, options_of_all
 from ppsim.launch.shell import UNRESOLVED, Script
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
+from ppsim.search.partitions import with_stages_of_run
 
 # Without it fragments can take a quarter of the memory (NVIDIA-NeMo/Megatron-Bridge, pull request 3107).
 EXPANDABLE = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
@@ -36,28 +41,48 @@ _WITHOUT_EFFECT = re.compile(
 )
 _OWN = ("model", "layout", "schedule", "name", "batch", "published")  # sections that flags give, or nobody reads
 _INSIDE = ("framework", "overlap_tensor", "fp8", "model")  # notes that belong into sections that flags give
+_OF_STAGES = ("partition", "first_stage_layers", "last_stage_layers")  # keys that say one thing, the layers per stage
 
 
-class Launch(NamedTuple):
-    """A config that a framework can run, with what it builds."""
+class MissingValueError(ConfigError):
+    """Error of a value that a launch file leaves open; `flag` is its flag, "" if the file has none for it."""
 
-    config: Config
-    costs: DerivedCosts
-    schedule: Schedule
+    def __init__(self, message: str, flag: str = ""):
+        super().__init__(message)
+        self.flag = flag
 
-    @classmethod
-    def of(
-        cls, config: Config, framework: str, rejects: Callable[[DerivedCosts, Schedule, int], Iterable[str]],
-        launched: Sequence[str] = (),
-    ) -> Launch:  # fmt: skip
-        """Return a config with what it builds; ConfigError names what the framework, which runs `launched`, rejects."""
-        costs, name = derived_costs(config, framework), config.schedule.get("name")
-        if launched and name not in launched:  # before its lists are built, which may take a search
-            known = ", ".join(launched)
-            raise ConfigError(f"{framework} cannot run schedule.name={name or 'of a CSV'}: it runs {known}")
-        schedule = config.build()
-        cannot_run(framework, [*rejects(costs, schedule, schedule.microbatches)])
-        return cls(config, costs, schedule)
+
+@dataclass(frozen=True)
+class Launch:
+    """A config to launch, with what it builds."""
+
+    given: Config
+
+    @cached_property
+    def config(self) -> Config:
+        """The config; it names the stages of its run, if a rule such as `balanced` gives them."""
+        config, costs = self.given, self.given.costs
+        if not isinstance(costs, DerivedCosts) or costs.layout.partition not in BY_COST:
+            return config
+        schedule = config.lowered(config.build())
+        found: Any = with_stages_of_run(costs, schedule, config.transport, config.optimizer)
+        return config.changed({"layout.partition": found.megatron_layout(schedule.num_stages)})
+
+    @property
+    def costs(self) -> DerivedCosts:
+        """Its costs, which a model gives: other configs have no launch files."""
+        costs: Any = self.config.costs
+        return costs
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule that it builds."""
+        return self.config.build()
+
+    @cached_property
+    def table(self) -> CostTable:
+        """The costs of the schedule."""
+        return self.costs.table(self.schedule)
 
     @property
     def gpus(self) -> int:
@@ -95,38 +120,39 @@ class Launch(NamedTuple):
         for row in rows:
             yield from row.printed(effective(sections[row.key.partition(".")[0]], row.name))
 
-    def check(self, framework: str, reading: Reading, lists: Schedule | None = None) -> None:
-        """Raise ConfigError for what a framework would run in another way than the config.
-
-        `reading` is of its launch file; `lists` is its schedule if another file gives that. A key counts only if it
-        changes the costs of the schedule.
-        """
-        (config, costs, schedule), found = self, []
-        back = reading.config(place=config.path)
-        read = derived_costs(back, framework)
-        table = costs.table(schedule)
-        for section, ours, theirs in (("model", costs.model, read.model), ("layout", costs.layout, read.layout)):
-            for item in fields(ours):
-                one, other = effective(ours, item.name), effective(theirs, item.name)
-                if one == other or item.name in ("partition", "first_stage_layers", "last_stage_layers"):
-                    continue
-                changed = replace(costs, **{section: replace(ours, **{item.name: other})})
-                if changed.table(schedule) != table:
-                    found.append(
-                        f"{section}.{item.name}={shown(one)}: it has no flag for this, and runs {shown(other)}"
-                    )
-        reason = "it runs another order"
-        if config.dispatch != "list":
-            found.append(f"dispatch={config.dispatch}: its devices run their lists in order; use list")
+    def check(self, framework: str, reading: Reading) -> None:
+        """Raise ConfigError for what a framework, with this reading of its launch file, would run in another way."""
+        costs, schedule, found = self.costs, self.schedule, list[str]()
+        back = Launch(reading.config(place=self.config.path))
+        if self.config.dispatch != "list":
+            found.append(f"dispatch={self.config.dispatch}: its devices run their lists in order; use list")
+        is_copy = back.config.schedule == self.config.schedule  # the same family and sizes
         try:
-            same = (lists or back.build()) == schedule
+            if not is_copy and back.schedule != schedule:
+                found.append(f"schedule {schedule.name}: it runs another order")
+            elif (cut := back.costs.megatron_layout(schedule.num_stages)) != costs.megatron_layout(schedule.num_stages):
+                found.append(f"layout.partition: it splits the layers as {cut}")
         except BuildError as error:
-            same, reason = False, str(error)
-        if not same:
-            found.append(f"schedule {schedule.name}: {reason}")
-        elif read.megatron_layout(schedule.num_stages) != costs.megatron_layout(schedule.num_stages):
-            found.append(f"layout.partition: it splits the layers as {read.megatron_layout(schedule.num_stages)}")
+            found.append(f"schedule {schedule.name}: {error}")
+        if found or back.costs.table(schedule) != self.table:
+            found = [*self._lost_keys(back.costs), *found]
         cannot_run(framework, found)
+
+    def _lost_keys(self, read: DerivedCosts) -> Iterator[str]:
+        """Yield the keys of model and layout whose values in `read` change the costs of the schedule."""
+        changed = self.costs
+        for section in ("model", "layout"):
+            ours, theirs = getattr(self.costs, section), getattr(read, section)
+            for name in [item.name for item in fields(ours) if item.name not in _OF_STAGES]:
+                if (other := getattr(theirs, name)) == getattr(ours, name):
+                    continue
+                tried = replace(changed, **{section: replace(getattr(changed, section), **{name: other})})
+                if tried.table(self.schedule) == self.table:
+                    changed = tried
+                else:
+                    one, other = effective(ours, name), effective(theirs, name)
+                    runs = f", and runs {shown(other)}" * (one != other)
+                    yield f"{section}.{name}={shown(one)}: it has no flag for this{runs}"
 
     def script(
         self, options: str, notes: Mapping[str, Any], program: str, flags: Iterable[str], *,
@@ -213,15 +239,6 @@ def notes_in(text: str) -> dict[str, Any]:
 def effective(section: Any, name: str) -> Any:
     """Return the value of a field of a model or layout; for a policy that is not set, the framework's."""
     return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
-
-
-def derived_costs(config: Config, framework: str) -> DerivedCosts:
-    """Return the config's derived costs; ConfigError if it has others, or an encoder."""
-    if isinstance(config.costs, DerivedCosts):
-        return config.costs
-    if config.derived:
-        raise ConfigError(f"{framework}: ppsim writes no flags for an encoder and its backbone")
-    raise ConfigError(f"{framework} needs sections model and hardware; this config gives costs without a model")
 
 
 def cannot_run(framework: str, reasons: Sequence[str]) -> None:
@@ -316,10 +333,9 @@ class Flags:
             return None
         found = [*found[:1], *(word for word in found[1:] if word != UNRESOLVED)]  # an unset variable is no word
         if any(UNRESOLVED in word for word in found):
-            raise ConfigError(
-                f"{self.sign}{name}: its value comes from a variable or a command that the text does not set; write "
-                f"the value, such as {self.sign}{name} 8"
-            )
+            flag = f"{self.sign}{name}"
+            reason = "its value comes from a variable or a command that the text does not set"
+            raise MissingValueError(f"{flag}: {reason}; write the value, such as {flag} 8", flag)
         return found
 
     def text(self, name: str) -> str | None:
@@ -354,12 +370,18 @@ def torchrun_gpus(words: Sequence[str], variables: Mapping[str, str]) -> int | N
     return None
 
 
-def missing_values(error: str, text: str, launch: Script) -> str:
-    """Return what to set where an error says that a script's text does not: a variable, arguments, other files."""
-    flag = re.match(r"(--[\w.-]+): its value comes", error)
-    variable = flag and re.search(rf"{flag[1]}[ =]+[\"']?\$\{{?([A-Za-z_]\w*)", text)
-    words = f", or a first line {variable[1]}=8" if variable else ""
-    if (flag or "gives no" in error) and re.search(r"\$\{?[1-9@]", text):
-        words += "; the script takes arguments: a first line such as `set -- A B` gives them"
-    others = ", ".join(one for one in dict.fromkeys(launch.sourced) if one != UNRESOLVED)
-    return words + (f"; put the lines of {others} in its place" if others else "")
+@contextmanager
+def naming_what_to_set(text: str, script: Script) -> Iterator[None]:
+    """Add to an error what to set for a value that a script does not give: a variable, arguments, other files."""
+    try:
+        yield
+    except ConfigError as error:
+        words = ""
+        if isinstance(error, MissingValueError):
+            if variable := re.search(rf"{error.flag}[ =]+[\"']?\$\{{?([A-Za-z_]\w*)", text):
+                words = f", or a first line {variable[1]}=8"
+            if re.search(r"\$\{?[1-9@]", text):
+                words += "; the script takes arguments: a first line such as `set -- A B` gives them"
+        if others := ", ".join(one for one in dict.fromkeys(script.sourced) if one != UNRESOLVED):
+            words += f"; put the lines of {others} in its place"
+        raise ConfigError(f"{error}{words}") from None

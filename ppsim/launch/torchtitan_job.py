@@ -10,13 +10,12 @@ from dataclasses import fields
 from typing import Any
 
 from ppsim.base.errors import BuildError, ConfigError, ScheduleError
-from ppsim.config import Config
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
-from ppsim.launch.reading import Launch
+from ppsim.launch.reading import Launch, cannot_run
 from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
@@ -47,16 +46,16 @@ def job_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     if version not in PRINTED:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
-    config, costs, schedule = job
+    costs, schedule = job.costs, job.schedule
+    cannot_run("torchtitan", [*_faults_of_lists(schedule)])
     printed = list(_flags(costs, schedule, version))
     named = _named_config(costs)
     module = f"--module {named[0]} --config {named[1]}" if named else ""
     words = " ".join([module, *printed]).split()
     back = read_options(normalised(words), _notes(job), job.gpus, version)
-    listed = _class(schedule) is None  # its lists are in a CSV file
-    if listed:
-        back.data["schedule"] = config.data["schedule"]
-    job.check("torchtitan", back, schedule if listed else None)
+    if _class(schedule) is None:  # its lists are in a CSV file
+        back.data["schedule"] = job.config.data["schedule"]
+    job.check("torchtitan", back)
     return printed
 
 
@@ -88,18 +87,12 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
     return None
 
 
-def checked_job(config: Config) -> Launch:
-    """Return a config with what it builds; ConfigError names what torchtitan cannot run."""
-    return Launch.of(config, "torchtitan", _faults)
-
-
-def _faults(costs: DerivedCosts, schedule: Schedule, microbatches: int) -> Iterator[str]:
-    """Yield what torchtitan rejects of the lists of a schedule, then of the rest."""
+def _faults_of_lists(schedule: Schedule) -> Iterator[str]:
+    """Yield why torchtitan runs no lists of a schedule, neither by a class nor as a CSV file."""
     if fault := pytorch_fault(schedule):
         yield f"schedule {schedule.name}: {fault}"
     elif schedule.devices > 1 and _placement_class(schedule) is None:
         yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
-    yield from torchtitan_faults(costs, schedule, microbatches)
 
 
 def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:

@@ -18,7 +18,7 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.reading import ENDING, Flags, Reading, missing_values, notes_in, torchrun_gpus
+from ppsim.launch.reading import ENDING, Flags, MissingValueError, Reading, naming_what_to_set, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
@@ -52,10 +52,8 @@ def from_job(text: str, gpus: int | None = None) -> Reading:
             flags.arguments.setdefault(name, [launch.variables[variable]])
     started = launch.variables.get("NGPU", "")
     known = torchrun_gpus(launcher, launch.variables) or (int(started) if started.isdigit() else None)
-    try:
+    with naming_what_to_set(text, launch):
         reading = read_options(flags, notes, gpus or known, str(OPTIONS["version"]))
-    except ConfigError as error:
-        raise ConfigError(f"{error}{missing_values(str(error), text, launch)}") from None
     reading.conditional.extend(launch.conditional)
     return reading
 
@@ -132,7 +130,8 @@ def _read_sizes(flags: Flags, notes: Mapping[str, Any]) -> Mapping[str, Any]:
         if module is None and (file := flags.text("job.config_file")):
             raise ConfigError(f"its sizes are in {shown(file)}; give that file, and its changes in it")
         if module is None or flavor is None:
-            raise ConfigError("gives no model; torchtitan needs model.name and model.flavor, or --module and --config")
+            needed = "model.name and model.flavor, or --module and --config"
+            raise MissingValueError(f"gives no model; torchtitan needs {needed}")
     else:
         options = _known(_known(CONFIGS, "--module", module), f"{module}'s --config", config)
         flavor = options["flavor"]
