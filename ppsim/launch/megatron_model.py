@@ -15,10 +15,10 @@ from typing import Any
 from ppsim.base.errors import ConfigError, shown
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
-from ppsim.costs.shape import MAX_LAYERS
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
 from ppsim.launch.reading import YES, Flags, Launch, Row
+from ppsim.launch.shell import computed
 from ppsim.schedule.columns import ScheduleColumns
 
 MODEL = (
@@ -321,17 +321,11 @@ def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
 def _blocks_in(flags: Flags, name: str, count: int, by_number: Callable[[int, int], bool]) -> list[bool]:
     """Return which blocks a flag selects: by a number, or by a list of ones and zeros."""
     text = re.sub(r"[\s'\"]", "", flags.text(name) or "1")
-    if re.fullmatch(r"-?[1-9][0-9]{0,3}", text):
-        return [by_number(block, int(text)) for block in range(count)]
-    found = re.sub(r"\[([01](?:,[01])*)\]", lambda one: one[1].translate({48: "d", 49: "e", 44: None}), text)
-    before = ""
-    while before != found:  # products before sums, and both before the parentheses around them
-        before = found
-        found = re.sub(r"([de]+)\*([0-9]{1,4})", lambda one: (one[1] * int(one[2]))[: MAX_LAYERS + 1], found)
-        found = re.sub(r"([de])\+(?=[de])", r"\1", found)
-        found = re.sub(r"\(([de]+)\)", r"\1", found)
-    if len(found) != count or {*found} - {*"de"}:
+    found = computed(text)
+    if isinstance(found, int) and found:
+        return [by_number(block, found) for block in range(count)]
+    if not isinstance(found, list) or len(found) != count or any(one not in (0, 1) for one in found):
         raise ConfigError(
             f"--{name} {shown(text)} must be a number, or a list of {count} blocks such as [0]*1+[1]*{count - 1}"
         )
-    return [letter == "e" for letter in found]
+    return [one == 1 for one in found]

@@ -344,13 +344,16 @@ def _read_schedule(
 
 def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int) -> int:
     """Read the layers of each stage, and return the stages per device."""
-    flag, text, count = PATTERN, model.get("pattern", ""), model.get("pattern", "").count("|") + 1
-    if (given := flags.text("pipeline-model-parallel-layout")) is not None:
-        flag, text = "pipeline-model-parallel-layout", given.replace("\\", "")  # a script's `eval` removes them
-        layout["partition"], count = text, len(LayoutString.parse(text).stages)
-    if given is not None or count > 1:
-        if count % devices:
-            raise ConfigError(f"--{flag} {shown(text)}: its stages are no multiple of {devices}")
+    flag = "pipeline-model-parallel-layout"
+    if (text := flags.text(flag)) is not None:
+        text = layout["partition"] = text.replace("\\", "")  # a script's `eval` removes them
+        count = len(LayoutString.parse(text).stages)
+    else:
+        flag, text = PATTERN, model.get("pattern", "")
+        count = text.count("|") + 1
+    if count % devices and count > 1:
+        raise ConfigError(f"--{flag} {shown(text)}: its stages are no multiple of {devices}")
+    if count > 1:
         return count // devices
     stages, first, last = 1, None, None
     if is_balanced := flags.has("deepspeed"):  # embedding and head count as blocks if its pattern names them
@@ -362,27 +365,20 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
         size = flags.number("num-layers-per-virtual-pipeline-stage")
         stages = max(1, (model["num_layers"] + sum(ends)) // devices // size) if size else 1
         stages = flags.number("num-virtual-stages-per-pipeline-rank", stages, least=1)
-    layers, total = model["num_layers"] + sum(ends), devices * stages
-    if total == 1:
+    layers = model["num_layers"] + sum(ends)
+    if devices * stages == 1:
         return 1
-    if first is None and last is None:
-        if layers % total and not is_balanced:
-            raise ConfigError(
-                f"--num-layers {model['num_layers']} cannot be split evenly over {total} stages, as Megatron-LM does"
-            )
-        if any(ends):
-            counts = even(layers, total)
-            layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
-        return stages
-    # The first and the last device have layers of their own; each device splits its layers evenly over its stages.
-    rest = model["num_layers"] - (first or 0) - (last or 0)
-    others = devices - (first is not None) - (last is not None)
-    shares = [share for share in (first, *[rest // max(others, 1)] * others, last) if share is not None]
-    if sum(shares) != model["num_layers"] or any(share % stages for share in shares):
-        raise ConfigError(
-            f"--num-layers {model['num_layers']} cannot be split over {devices} devices of {stages} stages as given"
-        )
-    layout["partition"] = [shares[stage % devices] // stages for stage in range(total)]
+    # The first and the last device may have layers of their own; each device splits its layers evenly over its stages.
+    own = {device: count for device, count in ((0, first), (devices - 1, last)) if count is not None}
+    rest = (layers - sum(own.values())) // max(devices - len(own), 1)
+    counts = [own.get(stage % devices, rest) // stages for stage in range(devices * stages)]
+    if is_balanced:
+        counts = even(layers, devices)
+    elif sum(counts) != layers:
+        split = f"split evenly over {devices * stages} stages, as Megatron-LM does"
+        raise ConfigError(f"--num-layers {model['num_layers']} cannot be {split}")
+    if own or any(ends):
+        layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
     return stages
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import pairwise
+from typing import Any
 
 from ppsim.base.errors import ConfigError
 
@@ -41,16 +42,26 @@ _WORD = re.compile(  # escaped or quoted, a comment, a sign, or a part of a word
 _SEPARATORS = ("&&", "||", ";;", ";", "&", "|")
 _MAX_TEXT = 100_000  # of a variable, and of a statement with its variables resolved
 _MAX_NESTED = 8  # references inside references
+_MAX_LIST = 10_000  # of a list such as [1]*9999*9999
 _SBATCH = {  # what a line `#SBATCH ...` sets
     r"(?:--nodes[= ]|-N ?)(\d{1,6})": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     r"--(?:gpus-per-node|gres)[= ](?:\w+:)*(\d{1,3})": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
     r"--ntasks-per-node[= ](\d{1,3})": ("SLURM_NTASKS_PER_NODE",),
 }
 _COMPARISONS = {"-eq": "==", "-ne": "!=", "-gt": ">", "-ge": ">=", "-lt": "<", "-le": "<="}
-_ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
-    ast.FloorDiv: lambda one, other: int(one / other), ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+
+
+def _times(one: Any, other: Any) -> Any:
+    """Return a product; a list is repeated up to a length of _MAX_LIST."""
+    if isinstance(other, list):
+        one, other = other, one
+    return one * (min(other, _MAX_LIST // max(len(one), 1)) if isinstance(one, list) else other)
+
+
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: _times, ast.Mod: operator.mod, ast.Gt: operator.gt,
+    ast.FloorDiv: lambda one, other: int(one / other), ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 
 
@@ -337,21 +348,28 @@ def _value(match: re.Match[str], variables: dict[str, str], unset: str) -> str:
 
 def _computed(text: str, variables: dict[str, str]) -> str:
     """Return the value of an arithmetic expression with integers."""
-    text = re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0]) or UNRESOLVED, text)
-    if not re.fullmatch(r"[\d\s*+/%<>=!?:&|()-]{1,200}", text):
-        return UNRESOLVED
+    value = computed(re.sub(r"[A-Za-z_]\w*", lambda name: variables.get(name[0]) or UNRESOLVED, text))
+    return str(int(value)) if isinstance(value, int) else UNRESOLVED
+
+
+def computed(text: str) -> Any:
+    """Return the value of an expression of integers, and of lists such as [0]*2+[1]; None if it has other parts."""
+    if not re.fullmatch(r"[\d\s*+/%<>=!?:&|(),\[\]-]{1,2000}", text):
+        return None
     text = re.sub(r"([^?]+)\?([^?:]+):([^?:]+)", r"(\2) if (\1) else (\3)", text)
     text = text.replace("/", "//").replace("&&", " and ").replace("||", " or ").strip()
     try:
-        return str(int(_evaluated(ast.parse(text, mode="eval").body)))
-    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, RecursionError, MemoryError):
-        return UNRESOLVED
+        return _evaluated(ast.parse(text, mode="eval").body)
+    except (SyntaxError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError):
+        return None
 
 
-def _evaluated(node: ast.expr) -> int:
+def _evaluated(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=int(number)):
             return number
+        case ast.List(elts=parts):
+            return [_evaluated(part) for part in parts]
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             return -_evaluated(inner)
         case ast.BinOp(left=one, op=sign, right=other) | ast.Compare(left=one, ops=[sign], comparators=[other]):
