@@ -15,7 +15,7 @@ from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.immutable import cached_on
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
-from ppsim.plan.resolve import copy_seconds, dependencies
+from ppsim.plan.resolve import dependencies, seconds_away
 from ppsim.plan.streams import OFFLOADS
 from ppsim.timeline import TimelineColumns
 
@@ -132,7 +132,7 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
     own, user = (table[at] for table in row_tables(run.schedule))
     recompute = row_table(run.schedule, run.schedule.kind == Kind.R)[at]
     user = np.where(recompute >= 0, recompute, user)
-    others = copy_seconds(run.plan)[at] - copies.seconds
+    others = seconds_away(run.plan)[at] - copies.seconds
     is_out = copies.way == OFFLOADS
     head = before[own] + lengths[own] + np.where(is_out, 0.0, others)
     tail = lengths[user] + after[user] + np.where(is_out, others, 0.0)

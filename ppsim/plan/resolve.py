@@ -194,14 +194,14 @@ def dependencies(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     pairs = [(forward, recompute), (forward, backward), (recompute, backward), (backward, weight)]
     before, after = (np.stack(side).reshape(len(pairs), -1) for side in zip(*pairs, strict=True))
     between = np.zeros(before.shape)
-    between[:2] = copy_seconds(plan).ravel()
+    between[:2] = seconds_away(plan).ravel()
     own = (before >= 0) & (after >= 0)
     needing = np.flatnonzero(plan.source >= 0)
     before, after = np.append(before[own], plan.source[needing]), np.append(after[own], needing)
     return before, after, np.append(between[own], plan.transfer_seconds[needing])
 
 
-def copy_seconds(plan: Plan) -> np.ndarray:
+def seconds_away(plan: Plan) -> np.ndarray:
     """Return the seconds of the copies of each activation out and back, by [stage, microbatch]."""
     seconds = np.zeros((plan.schedule.num_stages, plan.schedule.microbatches))
     if plan.copies is not None:
