@@ -283,7 +283,7 @@ def test_a_wrong_case_is_refused_with_its_place(client, case, word):
 @pytest.mark.parametrize("text", ["[1,", "1, 2x", "{a", "'x", "%", "@", "!x 1", "a: b: c", "#5", "2024-13-45", "\x00"])
 def test_a_cost_that_is_still_being_typed_is_answered_in_the_words_of_costs(client, text):
     fault = said(client.post("/api/simulate", json={**CASE, "forward": text}))
-    legal = "must be seconds, such as 1.6 or 12 ms"
+    legal = "must be seconds of at least 0, such as 1.6 or 12 ms"
     assert fault == f"cost F {text!r}: {legal}"
     other = said(client.post("/api/simulate", json={"config": "llama", "changes": {"layout.partition": "[1,"}}))
     assert other.startswith("partition: '[1,' is not a value; ")

@@ -210,7 +210,7 @@ def _seconds(key: str, value: Any) -> list[float]:
     try:
         return [parse_quantity(part, "seconds") for part in parts]
     except ConfigError:
-        raise ConfigError(f"costs.{key} {shown(value)}: must be seconds, such as 1.6 or 12 ms") from None
+        raise ConfigError(f"costs.{key} {shown(value)}: must be seconds of at least 0, such as 1.6 or 12 ms") from None
 
 
 def _section(case: Case, name: str) -> Mapping[str, Any]:

@@ -197,6 +197,23 @@ def test_the_address_brings_back_settings_and_view(page, explorer):
     assert state_of(page)["view"] == "range=2,5"
 
 
+@pytest.mark.parametrize(
+    ("link", "sizes", "names"),
+    [
+        ("config=llama-3-8b-8xh100", ["8", "32"], ["1f1b"]),
+        ("p=4&config=llama-3-8b-8xh100&s=gpipe", ["4", "32"], ["gpipe"]),
+        ("m=16", ["4", "16"], ["1f1b", "zb-h1"]),
+        ("s=zb-v", ["4", "8"], ["zb-v"]),
+    ],
+)
+def test_what_a_link_leaves_out_is_that_of_its_config_or_of_the_first_visit(page, explorer, link, sizes, names):
+    page.open(f"{explorer}#{link}")
+    settled(page)
+    assert page.run("return [...document.querySelectorAll('.pair input')].map((one) => one.value)") == sizes
+    assert page.run("return state.schedules.map((one) => one.schedule)") == names
+    assert page.text("#notes") == ""
+
+
 def drop(page, name, text):
     page.run(
         "const data = new DataTransfer(); data.items.add(new File([arguments[1]], arguments[0]));"

@@ -221,6 +221,9 @@ def test_better_names_no_twin_of_what_is_shown_and_the_imbalance_that_costs_more
     text = page.until("return /partition: −/.test(betterOf(0).text) && betterOf(0).text")
     assert text == "imbalance 26.9 %, optimal partition: −19.2 %"
     assert page.run("return betterOf(0).acts[0][0]") == "Use it"
+    words = "runs[0].good.evened = arguments[0]; const { text, acts = [] } = betterOf(0); return [text, ...acts].join()"
+    assert page.run(words, 0) == "imbalance 26.9 %"  # while its step is unknown
+    assert "partition" not in page.run(words.replace("arguments[0]", "runs[0].good.chart.step"))
     assert page.run("return runs[0].good.chart.interval.map((one) => one > 0)") == [True, True]
 
 
@@ -350,7 +353,7 @@ def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     start(page, explorer)
     before = settled(page)
     give(page, "forward", "1,x")
-    note = "Cost F '1,x': must be seconds, such as 1.6"  # of all schedules: the first answer is of one
+    note = "Cost F '1,x': must be seconds of at least 0, such as 1.6"  # of all schedules: the first answer is of one
     page.until(f'return document.querySelector("#lines .fault")?.innerText.startsWith("{note}")')
     assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert "YAML" not in page.text("body main")
@@ -383,10 +386,10 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     start(page, explorer)
     settled(page)
     give(page, "devices", "0")
-    give(page, "forward", "x")
+    give(page, "forward", "-1")
     both = [
         "Devices '0': must be a whole number of at least 1, such as 4",
-        "Cost F 'x': must be seconds, such as 1.6 or 12 ms",
+        "Cost F '-1': must be seconds of at least 0, such as 1.6 or 12 ms",
     ]
     note = "return document.querySelector('#lines .note .fault')?.innerText.split('\\n')"
     outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.name)"

@@ -13,13 +13,14 @@ function askFaster() {   // the other families at these sizes and costs, as soon
   pausing = setTimeout(() => { faster = { key: common, found: [], known: [], left: null }; compareOthers([1, 2, 5]); }, PAUSE);
 }
 
+function ticks(holds) { if (holds()) { viewer.mark(marks()); setTimeout(ticks, 1000, holds); } }   // shows the seconds that work takes
+
 async function compareOthers(rounds) {   // seconds of each round, which shows what it has found
   asking?.abort();
   const mine = asking = new AbortController(), { schedule, csv, ...rest } = caseOf(0), own = faster;
   asked = performance.now();
   own.asking = mine;
-  const tick = () => { if (own.asking && faster === own) { viewer.mark(marks()); setTimeout(tick, 1000); } };
-  tick();
+  ticks(() => own.asking && faster === own);
   try {
     for (const seconds of rounds) {
       const response = await ask("/api/better", { ...rest, seconds, known: own.known }, mine.signal), { found = own.found, known, left } = await response.json();
@@ -74,19 +75,22 @@ function adviceOn(index, good) {
   if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   const searching = gone || is_least || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
-  const uneven = imbalanceOf(good.cause);
-  if (uneven > 1 - (other?.step ?? chart.step) / chart.step) {
+  const uneven = imbalanceOf(good.cause), least = other?.step ?? chart.step;
+  if (uneven > 1 - least / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);
-    return { text: `imbalance ${(100 * uneven).toFixed(1)} %, optimal partition${good.evened ? `: ${than(good.evened)}` : ""}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
+    const { evened } = good, text = `imbalance ${(100 * uneven).toFixed(1)} %`;
+    if (!evened) return { text, acts: searching };
+    if (evened < least * (1 - 5e-4)) return { text: `${text}, optimal partition: ${than(evened)}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
   }
   if (other) return { text: `${is_least ? "at its bound · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (is_least) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
-async function tryEvened(index, good) {   // the step with the partition that is optimal
+async function tryEvened(index, good) {   // the step with the partition that is optimal; infinity if it does not fit
   good.evened = 0;
   const { common } = state, response = await ask("/api/simulate", { ...caseOf(index), changes: { ...common.changes, [PARTITION]: "optimal" } }).catch(() => null), found = await response?.json();
-  good.evened = found?.chart?.step ?? 0;
+  const { step, memory: { most, capacity } = {} } = found?.chart ?? {};
+  good.evened = step && !(capacity && most > capacity * (1 + 1e-9)) ? step : Infinity;
   viewer.mark(marks());
 }
 const PARTITION = "layout.partition";
@@ -111,8 +115,7 @@ function addFound(one) {   // as the next schedule; of four it replaces the slow
 async function searchFor(index, slices) {   // each slice is a longer search; it stops at a change, or when asked to
   const one = searchKey(index), asks = caseOf(index), { seconds: bound } = runs[index].good.lower_bound, before = searches.get(one), search = { controller: new AbortController(), begun: performance.now(), seconds: before?.seconds || 0, best: before?.best };
   searches.set(one, search);
-  const tick = () => { if (searches.get(one) !== search || !search.controller) return; viewer.mark(marks()); setTimeout(tick, 1000); };
-  tick();
+  ticks(() => searches.get(one) === search && search.controller);
   for (const seconds of slices) {
     try {
       const response = await ask("/api/search", { ...asks, seconds }, search.controller.signal), found = await response.json();

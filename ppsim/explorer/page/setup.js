@@ -61,7 +61,7 @@ function wrongFields() {   // [input, what it takes] of fields that no schedule 
     if (START.common[name] && SIZES.includes(name) && (text || !state.common.config)) return Number.isInteger(Number(text)) && Number(text) >= 1 ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
     if (name === "by_device") return (text ? namesDevices(text) : ![...input.closest("tr").querySelectorAll("input")].some((one) => one.value.trim())) ? "" : `devices from 0 to ${state.common.devices - 1}, such as 0, 0-1 or last`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
-    return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds, such as 1.6 or 12 ms";
+    return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds of at least 0, such as 1.6 or 12 ms";
   };
   return [...document.querySelectorAll("#setup input")].map((input) => [input, rule(input)]).filter(([, words]) => words);
 }
@@ -153,16 +153,16 @@ function fillCells(text, line, at) {   // a block of cells, tabs between columns
   change();
 }
 
+function ownOf(config, { name, csv, stages_per_device, options } = offer.configs[config]?.schedule ?? {}) {   // the schedule that a config names, in a list
+  return name ? [{ schedule: name, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) }] : csv && [{ name: csv }];
+}
+
 function takeConfig(name) {
   const { common } = state;
   for (const key of ["changes", "by_device", "memory_limit", "transport", "config", "backward", ...COSTS]) delete common[key];
-  if (name) {
-    const { schedule, costs } = offer.configs[name], { devices, microbatches, stages_per_device, options, name: family } = schedule;
-    Object.assign(common, { config: name, devices, microbatches }, costs || {});
-    tabled(common);
-    const own = family ? { schedule: family, ...(stages_per_device ? { stages_per_device } : {}), ...(options ? { options } : {}) } : { name: schedule.csv };
-    state.schedules = [own, ...state.schedules.slice(1)];
-  } else Object.assign(common, START.common);
+  Object.assign(common, name && { config: name }, usualOf(name));
+  tabled(common);
+  if (name) state.schedules = [...ownOf(name), ...state.schedules.slice(1)];
   showAll();
 }
 

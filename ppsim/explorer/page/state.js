@@ -36,7 +36,7 @@ function caseOf(index) {   // the body of a request; the library chooses the val
 // The address: #p=4&m=8&s=1f1b,interleaved-1f1b:4, what else differs from the first visit, then the viewer's own keys.
 const LINK = { p: "devices", m: "microbatches", F: "forward", I: "input_grad", W: "weight_grad", transfer: "latency", slot: "overlap", limit: "memory_limit", transport: "transport", config: "config" };
 
-const usualOf = (config) => (config ? offer.configs[config]?.costs ?? {} : START.common);   // what an address leaves out
+const usualOf = (config, { schedule: { devices, microbatches } = {}, costs } = offer.configs[config] ?? {}) => (config ? { devices, microbatches, ...costs } : START.common);   // what an address leaves out
 function linkText(view = state.view) {
   const { common, schedules } = state, words = new URLSearchParams(), more = Object.fromEntries(Object.entries(common).filter(([, value]) => typeof value !== "object" || Object.keys(value).length));
   for (const [name, key] of Object.entries(LINK)) {
@@ -65,9 +65,9 @@ function readLink() {
       state = { common: found.common || {}, schedules: found.schedules, view: String(found.view || "") };
     } else {
       const words = new URLSearchParams(location.hash.slice(1)), { schedules, ...more } = JSON.parse(words.get("more") || "{}"), common = { ...usualOf(words.get("config")), ...more };
-      if (!words.has("p")) throw new Error("no state");
+      if (![...words.keys()].some((name) => name in LINK || name in VIEW || ["s", "more"].includes(name))) throw new Error("no state");
       for (const [name, key] of Object.entries(LINK)) if (words.has(name)) { if (words.get(name) === "") delete common[key]; else common[key] = valueOf(words.get(name)); }
-      const listed = (words.get("s") || "1f1b").split(",").map((text) => { const [schedule, stages] = text.split(":"), is_count = /^[1-9]\d*$/.test(stages ?? 1); if (!is_count) wrong.push(["s", text]); return { schedule, ...(stages && is_count ? { stages_per_device: Number(stages) } : {}) }; });
+      const listed = !words.get("s") ? ownOf(words.get("config")) ?? START.schedules : words.get("s").split(",").map((text) => { const [schedule, stages] = text.split(":"), is_count = /^[1-9]\d*$/.test(stages ?? 1); if (!is_count) wrong.push(["s", text]); return { schedule, ...(stages && is_count ? { stages_per_device: Number(stages) } : {}) }; });
       for (const name of [...Object.keys(LINK), "s", "more"]) words.delete(name);
       for (const pair of [...words].filter(([name, text]) => !VIEW[name]?.test(text))) { wrong.push(pair); words.delete(pair[0]); }
       state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
