@@ -82,7 +82,8 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
         busy = timeline.device_busy
         first, *others = np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
-        slow = {first: words, **dict.fromkeys(others, f"as long as device {first}")}
+        also = f"; device{'s' * (len(others) > 1)} {', '.join(map(str, others))} as long" if others else ""
+        slow = dict.fromkeys([first, *others], words + also)
     experts = getattr(getattr(timeline.costs, "model", None), "experts", 0) > 0
     running = frameworks_running(timeline.schedule.name, experts, _has_encoder_elsewhere(timeline))
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
@@ -104,7 +105,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "tick": tick_seconds(timeline),
         "box": boxes.median,
         "areas": [
-            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom))} for one in areas(boxes)
+            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)} for one in areas(boxes)
         ],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
@@ -144,8 +145,8 @@ def _lane(lane: LaneSpans, boxes: Boxes) -> dict[str, Any]:
     }
 
 
-def _short(values: Iterable[float]) -> list[float]:
-    return [float(f"{value:.7g}") for value in values]
+def _short(values: Iterable[float], digits: int = 7) -> list[float]:
+    return [float(f"{value:.{digits}g}") for value in values]
 
 
 def _boxes(boxes: Boxes) -> list[PageColumn]:

@@ -448,6 +448,48 @@ def test_costs_memory_over_the_limit_marks_and_short_spans_are_as_in_still_chart
         assert (np.count_nonzero(np.abs(seen - colour).max(axis=2) <= 2) > 40) == is_seen
 
 
+def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_named(page, tmp_path):
+    path = tmp_path / "one.html"
+    path.write_text(page_of(ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()), encoding="utf-8")
+    page.open(path.as_uri())
+    framed = "return !!document.querySelector('.legend .edged')"
+    assert not page.run(framed)  # 14 of 16 are narrower than 5 pixels
+    assert re.search("▸ device 0 computes 3 % longer .*; device 15 as long$", page.text(".legend .slow"))
+    page.run("location.hash = 't=16,17.4'")
+    page.until(framed)
+
+
+def test_a_name_describes_the_place_on_which_it_stands(page, tmp_path, sized):
+    sized(1150, 900)
+    path = tmp_path / "four.html"
+    runs = [ppsim.simulate(ppsim.build(name, devices=8, microbatches=32), ppsim.Costs(latency=0.1)) for name in FOUR]
+    path.write_text(page_of(*runs), encoding="utf-8")
+    page.open(path.as_uri())
+    texts = page.browser.execute_async_script(
+        "const seen = [], { prototype } = CanvasRenderingContext2D, own = prototype.fillText;"
+        "prototype.fillText = function (text) { seen.push(text); own.apply(this, arguments); };"
+        "dispatchEvent(new Event('resize'));"
+        "requestAnimationFrame(() => requestAnimationFrame(() => { prototype.fillText = own; arguments[0](seen); }))"
+    )
+    assert "F + I + W" in texts
+    assert "F + idle" not in texts  # the mean of forwards with one gap, which is nowhere
+
+
+def test_deep_zoom_draws_no_line_of_the_grid_over_rows(page, stacked):
+    page.open(stacked + "#t=2.50000,2.50010&on=")  # in a forward
+    row = pixels_of(page)[TOP + 20, LEFT + 2 : -RIGHT - 2]
+    assert len(np.unique(row, axis=0)) == 1
+
+
+def test_the_parts_of_a_gap_have_the_precision_of_its_length(page, tmp_path):
+    timeline = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(latency=0.0123456))
+    path = tmp_path / "one.html"
+    path.write_text(page_of(timeline), encoding="utf-8")
+    page.open(path.as_uri())
+    point(page, LEFT + 250, TOP + row_height(page) / 2)
+    assert "length 6.07 s, end 10.07 s\n6.06 s dependency + 0.01 s transfer\n" in tip(page)
+
+
 def test_transfers_pass_behind_the_actions_of_other_devices(page, tmp_path):
     timeline = ppsim.simulate(ppsim.build("interleaved-1f1b", devices=4, microbatches=8), COSTS)
     path = tmp_path / "one.html"
@@ -737,6 +779,7 @@ def test_open_tables_leave_rows_legible_and_the_page_scrolls(page, stacked, size
     assert bottom <= 700 < high  # what was opened is in sight
     heads = page.run("return [...document.querySelectorAll('.devices caption')].map((one) => one.textContent)")
     assert heads == ["1f1b, times in s", "zb-h1, times in s"]
+    assert page.run("return getComputedStyle(document.querySelector('.tables')).overflow") == "visible"  # the page's
 
 
 def test_the_table_opens_before_the_browser_reports_a_size(page, timeline, tmp_path):
@@ -783,13 +826,19 @@ def test_names_of_devices_are_apart_and_every_text_of_the_keys_has_its_space(pag
     assert page.run(cut) == []
 
 
-def test_the_emptiest_device_has_a_line_where_it_is_seen(page, stacked, many, sized):
+def test_the_emptiest_device_has_a_line_where_it_is_seen(page, chart, stacked, many, sized):
     sized(390, 844)
     named = "return document.querySelector('.legend').textContent"
     page.open(stacked)
     assert "activations (thin: emptiest)" in page.run(named)
     page.open(many)  # one of 64 microbatches, half a pixel
     assert "activations, fullest device" in page.run(named)
+    for tall, is_named in ((700, True), (300, False)):
+        sized(1280, tall)
+        page.open(chart)
+        size = page.find(CANVAS).size
+        point(page, size["width"] - 20, size["height"] - 40 - 12)
+        assert ("thin line: device 3" in tip(page)) == is_named  # a line whose name has no space is not drawn
 
 
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):

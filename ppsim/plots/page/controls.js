@@ -57,7 +57,7 @@ function build(root) {
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); });
   parts.table.addEventListener("toggle", fillTable);
-  parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { if (own.open) own.scrollIntoView({ block: "nearest" }); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened
+  parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0)); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
 }
 
 function turn(name) {   // shows a part, or hides it; without the path the view is as before its steps
@@ -79,7 +79,7 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), chart.lanes.map((part) => isFramed(chart, part)), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
@@ -118,7 +118,7 @@ function fillLegend() {   // only what is drawn
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" ? "edged" : "");
+  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" && charts.some((chart) => chart.lanes.some((one) => one.sort === part.sort && isFramed(chart, one))) ? "edged" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
   add(on.has("transfers") && !lined && low.length < charts.length, `actions too narrow for transfers: ${phone() ? "pinch" : "wheel"}`);
@@ -129,7 +129,7 @@ function fillLegend() {   // only what is drawn
   for (const chart of isNarrow() ? charts : []) add(chart.interval, `step of ${chart.short}: ${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
-  const slow = charts.flatMap(({ slow }) => Object.values(slow || {}));
+  const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
   parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []));
 }

@@ -15,7 +15,7 @@ function draw() {
   fillBox(theme.paper, 0, 0, width, height);
   lines.length = 0;
   root.toggleAttribute("data-playing", !!playing);
-  within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawRange(); if (playing) drawPlay(); });
+  within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawOutside(...range, themeName === "dark" ? 0.5 : 0.62, range); if (playing) drawOutside(view.t0, playing.time, 0.75, [playing.time]); });
   drawCaptions();
   drawAxis();
   if (keyed && canvas.matches(":focus-visible") && !chosen && !hovered) { pen(theme.text, 1); context.strokeRect(1.5, 1.5, width - 3, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
@@ -74,7 +74,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
   within(left(), place.title + HEAD - around, rightEdge() + 1, place.end + around, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
-    within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, rightEdge() + 1, place.end, drawGrid);
+    if (chart.makespan < view.t1) within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, rightEdge() + 1, place.end, drawGrid);
     for (let device = first; device < last; device++) drawRow(chart, place, device);
     extra.draw?.(chart, place);
     drawTransfers(chart, place, moves);
@@ -124,9 +124,19 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + wide / 2, x2 - wide / 2), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
-    const spot = spots.find(([x, y]) => !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
+    const spot = spots.find(([x, y]) => isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
     if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
   }
+}
+
+function isTrue(chart, words, x, wide, devices) {   // whether a name says what its place shows: the mean of an area can be found nowhere in it
+  const named = words.split(" + ");
+  return (named[1] ? [-1, -0.5, 0, 0.5] : [-0.5, 0]).every((part) => {
+    const found = {}, [from, to] = [part, part + 0.5].map((one) => toTime(x + one * wide));
+    for (const device of devices) for (const [title, seconds] of sharesAt(chart, device, from, to))
+      for (const name of title.includes(" and ") ? "FB" : [title.split(" ")[0]]) found[name] = (found[name] || 0) + seconds / devices.length / (to - from);
+    return named.every((name) => found[name] > 0.03) && Object.entries(found).every(([name, share]) => named.includes(name) || share < 0.2);
+  });
 }
 
 function drawRow(chart, place, device) {
@@ -137,7 +147,7 @@ function drawRow(chart, place, device) {
     for (let item = from; item < to; item++) {
       const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
       if (part.sort === "fills") drawGap(band, x, wide);
-      else if (wide > 5 && !isLow(chart)) { pen(theme.text, 1.5); context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
+      else if (isFramed(chart, part)) { pen(theme.text, 1.5); context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
     }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
@@ -153,6 +163,7 @@ function drawRow(chart, place, device) {
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
+const isFramed = (chart, part) => !isLow(chart) && pixels((part.shortest ??= Math.min(...chart.column[`${part.sort} length`])) * chart.tick) > 5;   // all optimizer steps or none
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot

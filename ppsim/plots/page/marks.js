@@ -78,9 +78,9 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-function extremes(chart) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py), or if it stays under 2 pixels
+function extremes(chart) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py), if it stays under 2 pixels, or where its name has no space
   const { peaks } = chart.memory, { tall } = places().find((place) => place.chart === chart), most = Math.max(...peaks), least = Math.min(...peaks);
-  return [peaks.indexOf(most), least < 0.95 * most && least * tall >= 2 * Math.max(...charts.map(topOf)) ? peaks.indexOf(least) : null];
+  return [peaks.indexOf(most), least < 0.95 * most && (phone() || tall >= 24) && least * tall >= 2 * Math.max(...charts.map(topOf)) ? peaks.indexOf(least) : null];
 }
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
@@ -184,21 +184,10 @@ function rangeText() {   // begin and end of the selected range
   return range.map((time) => inUnit(time, [factor, symbol], digits)).join(" – ").replace(` ${symbol}`, "");
 }
 
-function drawRange() {   // what is outside of the range is paler
-  const x1 = left(), x2 = x1 + innerWidth(), from = between(toX(range[0]), x1, x2), to = between(toX(range[1]), x1, x2);
-  for (const place of places()) {
-    const bottom = place.bottom - 2;
-    for (const [begin, end] of [[x1, from], [to, x2 + 3]]) veil(themeName === "dark" ? 0.5 : 0.62, begin, place.rows - 3, end - begin, bottom - place.rows + 3);
-    context.fillStyle = theme.text;
-    for (const x of [from, to]) context.fillRect(x - 0.75, place.rows - 2, 1.5, bottom - place.rows + 2);
-  }
-}
-
-function drawPlay() {   // the line of time; what comes after it is at 25 %
-  const x = toX(playing.time), x2 = rightEdge();
-  for (const place of places()) {
-    veil(0.75, Math.max(x, left()), place.rows - 3, x2 + 3 - Math.max(x, left()), place.bottom - place.rows);
-    context.fillStyle = theme.text;
-    if (x >= left() && x <= x2) context.fillRect(x - 0.75, place.rows - 2, 1.5, place.bottom - place.rows);
+function drawOutside(from, to, alpha, ends) {   // what is outside of these seconds is paler, with a line at each end in sight
+  const x1 = left(), x2 = rightEdge(), [a, b] = [from, to].map((time) => between(toX(time), x1, x2));
+  for (const { rows, bottom } of places()) {
+    for (const [begin, end] of [[x1, a], [b, x2 + 3]]) veil(alpha, begin, rows - 3, end - begin, bottom - rows + 1);
+    for (const x of ends.map(toX)) if (x >= x1 && x <= x2) fillBox(theme.text, x - 0.75, rows - 2, 1.5, bottom - rows);
   }
 }

@@ -11,8 +11,7 @@ const onAxis = (value, places = 1) => inUnit(value, unitFor(view.t1 - view.t0), 
 const decimals = (number) => (number > 0 ? Math.max(2 - Math.floor(Math.log10(number)), 1) : 1);   // of three digits, one at least
 
 function placesOf(length) {   // one decimal of the axis' unit, and more only where a length has fewer than three digits
-  const [factor] = unitFor(view.t1 - view.t0);
-  const places = Math.min(decimals(length * factor), 6);
+  const [factor] = unitFor(view.t1 - view.t0), places = Math.min(decimals(length * factor), 6);
   return Math.max((length * factor).toFixed(places).replace(/0+$/, "").split(".")[1].length, 1);
 }
 
@@ -57,10 +56,7 @@ function nameOf(chart, item) {
 
 const spokenOf = (chart, item) => nameOf(chart, item).replace(/^\((.+);(.+)\)OVERLAP_F_B$/, "$1 + $2");   // the title names the slot
 
-function titleOf(chart, item) {
-  if (chart.isTransfer(item)) return "transfer";
-  return chart.isBox(item) ? chart.kindOf(item).title : chart.partOf(item).title;
-}
+const titleOf = (chart, item) => (chart.isTransfer(item) ? "transfer" : (chart.isBox(item) ? chart.kindOf(item) : chart.partOf(item)).title);
 
 function placeOf(chart, item) {
   if (chart.isTransfer(item)) return `from ${deviceName(chart, chart.deviceOf(item))} to ${deviceName(chart, chart.deviceOf(chart.target(item)))}`;
@@ -104,12 +100,12 @@ function mixedLines(place, x, y) {   // boxes that mix their colours: what the p
 
 function idleLines(chart, device, time) {
   const [first, last] = chart.boxesOf(device), next = chart.firstEndingAfter(device, time);
-  const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan;
+  const from = next > first ? chart.end(next - 1) : 0, to = next < last ? chart.start(next) : chart.makespan, places = placesOf(to - from);
   const stepping = chart.lanes.some((part) => part.sort === "optimizer steps" && chart.start(chart.spansOf(part, device)[0]) >= time);
-  const then = next < last ? `then ${spokenOf(chart, next)}, which waited for: ${waitedFor(chart, next, placesOf(to - from))}`
+  const then = next < last ? `then ${spokenOf(chart, next)}, which waited for: ${waitedFor(chart, next, places)}`
     : stepping ? "then the optimizer step" : "nothing more to do";
-  const causes = [...gapsBetween(chart, device, from, to)].map(([cause, part]) => [cause === "dependency" ? dependentOf(chart, device).join(" or ") || cause : cause, part]).sort((one, other) => other[1] - one[1]);
-  return [`idle${causes.length ? `: ${causes[0][0]}` : ""}`, deviceName(chart, device), times(from, to), ...(causes.length > 1 ? [causes.map(([cause, part]) => `${lengthText(part)} ${cause}`).join(" + ")] : []), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
+  const causes = [...gapsBetween(chart, device, from, to)].sort((one, other) => other[1] - one[1]).map(([cause, part]) => [cause === "dependency" ? dependentOf(chart, device).join(" or ") || cause : cause, onAxis(part, places)]).filter(([, text]) => /[1-9]/.test(text));
+  return [`idle${causes.length ? `: ${causes[0][0]}` : ""}`, deviceName(chart, device), times(from, to), ...(causes.length > 1 ? [causes.map(([cause, part]) => `${part} ${cause}`).join(" + ")] : []), then, ...(next < last ? slowLines(chart, next, "stalls") : [])];
 }
 
 function ledgerLines(chart, device) {
