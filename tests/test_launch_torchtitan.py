@@ -39,6 +39,7 @@ CASES = {
         "layout.replicas": 2, "hardware.network": "InfiniBand NDR", "hardware.gpus": None,
     },
     "one device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
+    "a compiled loss alone": {"layout.fused": False, "layout.fused_loss": True, "layout.framework": "torchtitan"},
 }  # fmt: skip
 
 
@@ -168,6 +169,8 @@ REJECTED = {
         {"schedule.devices": 4, "layout.context": 2, "layout.sharded": True, "layout.context_exchange": "ring"},
         "layout.context_exchange='ring'",
     ),
+    "one shard": ({"layout.sharding": "weights"}, "layout.sharding: data x context / replicas = 1"),
+    "no pipeline": ({"schedule.name": "gpipe", "schedule.devices": 1}, "another order than with name='gpipe'"),
     "attention recomputed": ({"layout.recompute": "selective"}, "layout.recompute=selective"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
     "a stage without layers": (

@@ -41,6 +41,6 @@ MODELS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 CONFIGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = _MODELS["configs"]
 
-SINGLE = ("1F1B", "GPipe")  # classes with one stage per device; the others have two or more
+SINGLE = ("1f1b", "gpipe")  # schedules whose classes have one stage per device; the others have two or more
 # Values of options with which they change nothing.
 WITHOUT_EFFECT = ("false", "none", "-1")

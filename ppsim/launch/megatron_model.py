@@ -251,7 +251,7 @@ def _add_own_names(given: dict[str, list[str]], flags: Flags) -> None:
 def _read_pattern(flags: Flags) -> str:
     """Return the pattern of a hybrid model, with its prediction modules; empty for other models."""
     flags.has("spec", "is-hybrid-model")
-    pattern = flags.text(PATTERN) or flags.text("hybrid-override-pattern") or ""
+    pattern = flags.text(PATTERN) or ""
     module, count = flags.text("mtp-hybrid-override-pattern"), flags.number("mtp-num-layers", 0)
     return pattern + f"/{module}" * count if pattern and module and "/" not in pattern else pattern
 

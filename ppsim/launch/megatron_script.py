@@ -271,7 +271,7 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
     if flags.has("use-torch-fsdp2"):
         layout |= STRATEGIES["optim_grads_params"]
         reading.assumed.append("--use-torch-fsdp2: priced as --use-megatron-fsdp")
-    if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
+    if flags.has("use-megatron-fsdp"):
         if strategy in STRATEGIES:
             layout |= STRATEGIES[strategy]
         else:
@@ -290,10 +290,8 @@ def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> N
         level = "selective"
     modules = flags.words("recompute-modules")
     method, count = flags.text("recompute-method"), flags.number("recompute-num-layers", 1)
-    for old in ("checkpoint", "activations-checkpoint"):  # its names up to 2022
-        if flags.has(*(f"{old}-{end}" for end in ("activations", "method"))):
-            method = flags.text(f"{old}-method")
-            level, count = "full", flags.number(f"{old}-num-layers", 1)
+    if flags.has("checkpoint-activations", "activations-checkpoint-method"):  # its names up to 2022
+        level = "full"
     if level == "full":
         layout["recompute"] = "full"
         if method == "block":

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from shlex import split
 from typing import Any
 
@@ -30,15 +29,6 @@ LISTS = ("recompute_modules", "window_size")
 # A split backward needs them: primus/backends/megatron/core/pipeline_parallel/zerobubble/README.md.
 SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_attention_mask_in_dataloader": False}
 RUN = {"mock_data": True, "train_iters": 20, "lr": 1e-4, "lr_warmup_iters": 2, "finetune": False}
-
-
-@contextmanager
-def _key_names() -> Iterator[None]:
-    """Name keys of Primus in place of flags in errors."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(_in_keys(str(error))) from None
 
 
 def experiment_text(job: Launch, version: str, keys: list[str]) -> str:
@@ -115,9 +105,15 @@ def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: 
         yield "model: in a V it numbers the blocks of the way back in another order, but not all blocks are equal"
 
 
-@_key_names()
 def from_experiment(text: str, gpus: int | None = None) -> Reading:
     """Return the content of an experiment's YAML; ConfigError for values that cannot be read."""
+    try:
+        return _experiment(text, gpus)
+    except ConfigError as error:
+        raise ConfigError(_in_keys(str(error))) from None
+
+
+def _experiment(text: str, gpus: int | None) -> Reading:
     document, notes = _resolved(read_yaml(text, "its YAML").value), notes_in(text) or dict(ENDING)
     modules = document.get("modules") if isinstance(document, dict) else None
     module = next(iter(modules.values()), None) if isinstance(modules, dict) else None

@@ -129,7 +129,9 @@ class Launch:
         is_copy = back.config.schedule == self.config.schedule  # the same family and sizes
         try:
             if not is_copy and back.schedule != schedule:
-                found.append(f"schedule {schedule.name}: it runs another order")
+                given, read = self.config.schedule, back.config.schedule
+                lost = ", ".join(f"{key}={shown(one)}" for key, one in given.items() if read.get(key) != one)
+                found.append(f"schedule {schedule.name}: it runs another order than with {lost or 'its defaults'}")
             elif (cut := back.costs.megatron_layout(schedule.num_stages)) != costs.megatron_layout(schedule.num_stages):
                 found.append(f"layout.partition: it splits the layers as {cut}")
         except BuildError as error:
@@ -278,15 +280,14 @@ class Row:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
         missing = self.absent if self.default is None else self.default
         if self.words is None:
-            least = 1 if self.absent == 1 else 0  # the absent size of a group is 1
-            return flags.number(self.flag, missing, least)
+            return flags.number(self.flag, missing, least=int(missing == 1))  # the missing size of a group is 1
         words = {word: value for value, word in self.words.items()} | {**self.also}
         if words.keys() == {""}:
             return words[""] if flags.has(self.flag) else missing
         argument = flags.text(self.flag)
         values = {word.lower(): value for word, value in words.items()}
         if argument is not None and argument.lower() not in values:
-            raise ConfigError(f"--{self.flag} {shown(argument)} is not known here; use {' or '.join(words)}")
+            raise ConfigError(f"{flags.sign}{self.flag} {shown(argument)} is not known here; use {' or '.join(words)}")
         return missing if argument is None else values[argument.lower()]
 
 

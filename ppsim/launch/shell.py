@@ -32,6 +32,11 @@ _REFERENCE = re.compile(  # a sum and a default are replaced after the reference
     rf"(?:(?P<sign>:?[-=+?])(?P<other>(?:[^{{}}$]|{_FREE})*)|(?P<rest>(?!:?[-=+?])[^{{}}]*))\}}"
     r"|\$(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$])"
 )
+_UNSPLIT = re.compile(  # a word with its quotes, and with the blanks inside its array or references
+    r"""(?:\\.|'[^']*'|"(?:[^"\\]|\\.)*"|`[^`]*`|(?<==)\(.*\)"""
+    rf"""|\$?\({_COMMAND}\)|\$\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}|[^\s'"`])+|\S""",
+    re.DOTALL,
+)
 _DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)(\n.*?^[ \t]*\2[ \t]*$)", re.DOTALL | re.MULTILINE)
 _TEST = re.compile(r"\[\[\s(.*)\s\]\]|\[\s(.*)\s\]|test\s(.*)", re.DOTALL)
 _REDIRECTION = re.compile(r"[0-9]?&?(>>?|<)(&[0-9])?")
@@ -248,25 +253,21 @@ def _statements(text: str) -> Iterator[tuple[int, str, str]]:
 
 def _assigned(statement: str, variables: dict[str, str]) -> bool:
     """Return whether the statement assigns variables, and note their values, each as text that a shell would read."""
-    first, _, rest = statement.partition(" ")
-    text = re.sub(r"(-\S*\s+)*", "", rest.strip(), count=1) if first in _DECLARATIONS else statement
-    match = _ASSIGNMENT.fullmatch(text)
-    if not match:
-        return first in _DECLARATIONS
-    name, added, value = match.groups()
-    if not value.startswith("(") and len(_words_with_references(value)) > 1:  # NAME=value NAME=value command ...
-        for word in _words_with_references(text):
-            if not (given := _ASSIGNMENT.fullmatch(word)):
-                break
-            variables[given[1]] = _resolved(given[3], variables)
-        return first in _DECLARATIONS
-    if value.startswith("("):
-        new = " ".join(map(shlex.quote, _words(value.strip()[1:-1], variables)))
-    else:
-        new = "".join(_split(_resolved(value, variables))) if value[:1] in "'\"" else _resolved(value, variables)
-    variables[name] = f"{variables.get(name, '')}{' ' if value.startswith('(') else ''}{new}" if added else new
-    if len(variables[name]) > _MAX_TEXT:
-        raise ConfigError(f"the variable {name} grows beyond {_MAX_TEXT} letters; give the launch command alone")
+    words = _UNSPLIT.findall(statement)
+    is_declaration = words[0] in _DECLARATIONS
+    for word in words[is_declaration:]:
+        if not (match := _ASSIGNMENT.fullmatch(word)):  # an option, or a command after NAME=value
+            if is_declaration:
+                continue
+            return False
+        name, added, value = match.groups()
+        if is_array := value.startswith("("):
+            new = " ".join(map(shlex.quote, _words(value[1:-1], variables)))
+        else:
+            new = "".join(_split(_resolved(value, variables))) if value[:1] in "'\"" else _resolved(value, variables)
+        variables[name] = variables.get(name, "") + " " * is_array + new if added else new
+        if len(variables[name]) > _MAX_TEXT:
+            raise ConfigError(f"the variable {name} grows beyond {_MAX_TEXT} letters; give the launch command alone")
     return True
 
 
@@ -287,14 +288,6 @@ def _words(statement: str, variables: dict[str, str]) -> list[str]:
         else:
             found.append(word)
     return found
-
-
-def _words_with_references(text: str) -> list[str]:
-    """Return the words of a text whose references are not replaced, and may contain blanks."""
-    found = [match[0] for match in _REFERENCE.finditer(text)]
-    numbers = iter(range(len(found)))
-    masked = _REFERENCE.sub(lambda _: f"\1{next(numbers)}\2", text.translate({1: None, 2: None}))
-    return [re.sub("\1([0-9]+)\2", lambda one: found[int(one[1])], word) for word in _split(masked)]
 
 
 def _split(text: str) -> list[str]:

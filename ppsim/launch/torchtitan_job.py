@@ -16,7 +16,7 @@ from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
 from ppsim.launch.reading import Launch, cannot_run
-from ppsim.launch.torchtitan_reading import POLICIES, normalised, read_options, split_of
+from ppsim.launch.torchtitan_reading import CLASS, EXPERT, GROUPS, POLICIES, RESHARD, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
@@ -48,7 +48,7 @@ def job_flags(job: Launch, version: str) -> list[str]:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
     costs, schedule = job.costs, job.schedule
     cannot_run("torchtitan", [*_faults_of_lists(schedule)])
-    printed = list(_flags(costs, schedule, version))
+    printed = list(_flags(job, version))
     named = _named_config(costs)
     module = f"--module {named[0]} --config {named[1]}" if named else ""
     words = " ".join([module, *printed]).split()
@@ -104,6 +104,8 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
         yield "layout.distributed_optimizer: it shards weights too (layout.sharded=true), or nothing"
     if layout.context > 1 and not layout.sharded:
         yield f"layout.context={layout.context}: it shards weights over context x data; set layout.sharded=true"
+    if layout.sharded and layout.data * layout.context == layout.replicas:
+        yield "layout.sharding: data x context / replicas = 1 GPU has all weights; use none"
     if layout.data % layout.replicas:
         yield f"layout.replicas={layout.replicas}: replicas divide the {layout.data} data-parallel GPUs"
     levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
@@ -120,34 +122,29 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
         yield "layout.expert_exchange: its flags set all-to-all in bf16 only"
 
 
-def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[str]:
-    layout, microbatches = costs.layout, schedule.microbatches_of_a_step
+def _flags(job: Launch, version: str) -> Iterator[str]:
+    costs, layout, schedule = job.costs, job.costs.layout, job.schedule
     pipelined = schedule.devices > 1
-    values = {
-        **_batch_values(costs, microbatches, pipelined, version),
-        "parallelism.tensor_parallel_degree": layout.tensor,
-        "parallelism.context_parallel_degree": layout.context,
-        "parallelism.pipeline_parallel_degree": schedule.devices,
-        "parallelism.data_parallel_shard_degree": layout.data // layout.replicas if layout.sharded else 1,
-        "parallelism.data_parallel_replicate_degree": layout.replicas if layout.sharded else layout.data,
-        "parallelism.expert_parallel_degree": layout.expert,
-    }
-    yield from (f"--{name} {value}" for name, value in values.items())
+    yield from _batch_flags(costs, schedule.microbatches_of_a_step, pipelined, version)
+    yield from job.flags(*GROUPS)
+    yield f"--parallelism.data_parallel_shard_degree {layout.data // layout.replicas if layout.sharded else 1}"
+    yield f"--parallelism.data_parallel_replicate_degree {layout.replicas if layout.sharded else layout.data}"
+    yield from job.flags(EXPERT)
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield "--parallelism.no-enable-sequence-parallel"
     if layout.sharded:
-        yield f"--parallelism.fsdp_reshard_after_forward {'always' if layout.shards_by('block') else 'never'}"
+        yield from job.flags(RESHARD)
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
-    if layout.chosen("fused"):
+    if parts := [name for name, key in (("model", "fused"), ("loss", "fused_loss")) if layout.chosen(key)]:
         yield "--compile.enable"
-        yield f"--compile.components model{',loss' if layout.chosen('fused_loss') else ''}"
+        yield f"--compile.components {','.join(parts)}"
         if layout.tensor > 1 and layout.chosen("overlap_tensor"):
             yield "--compile.enable_async_tensor_parallel"
     else:
         yield "--compile.no-enable"
     if pipelined:
-        yield f"--parallelism.pipeline_parallel_schedule {_class(schedule) or _placement_class(schedule)}"
+        yield f"--{CLASS.flag} {_class(schedule) or _placement_class(schedule)}"
         if _class(schedule) is None:
             yield f"--parallelism.pipeline_parallel_schedule_csv {CSV_FILE}"
         if schedule.name == "dualpipe-v" and layout.expert > 1 and layout.overlap is False:
@@ -156,23 +153,20 @@ def _flags(costs: DerivedCosts, schedule: Schedule, version: str) -> Iterator[st
     yield f"activation-checkpoint:{POLICIES[str(layout.recompute)]}"
 
 
-def _batch_values(costs: DerivedCosts, microbatches: int, pipelined: bool, version: str) -> dict[str, int]:
-    """Return the options for sequence and batch: since 0.3.0, main counts tokens in place of sequences."""
+def _batch_flags(costs: DerivedCosts, microbatches: int, pipelined: bool, version: str) -> Iterator[str]:
+    """Yield the flags for sequence and batch: since 0.3.0, main counts tokens in place of sequences."""
     layout, sequence = costs.layout, costs.model.sequence
     size, sequences = layout.microbatch_size, layout.microbatch_size * microbatches * layout.data
     if version == "main":
-        return {
-            "training.max_context_length": sequence,
-            "training.num_tokens_per_microbatch_per_dp_rank": size * sequence,
-            "training.num_tokens_per_train_step": sequences * sequence,
-            **({"parallelism.num_pp_microbatches": microbatches} if pipelined else {}),
-        }
-    return {
-        "training.seq_len": sequence,
-        "training.local_batch_size": size * (microbatches if pipelined else 1),
-        "training.global_batch_size": sequences,
-        **({"parallelism.pipeline_parallel_microbatch_size": size} if pipelined else {}),
-    }
+        yield f"--training.max_context_length {sequence}"
+        yield f"--training.num_tokens_per_microbatch_per_dp_rank {size * sequence}"
+        yield f"--training.num_tokens_per_train_step {sequences * sequence}"
+        yield from [f"--parallelism.num_pp_microbatches {microbatches}"] * pipelined
+    else:
+        yield f"--training.seq_len {sequence}"
+        yield f"--training.local_batch_size {size * (microbatches if pipelined else 1)}"
+        yield f"--training.global_batch_size {sequences}"
+        yield from [f"--parallelism.pipeline_parallel_microbatch_size {size}"] * pipelined
 
 
 def _partition_flags(blocks: Sequence[int]) -> Iterator[str]:

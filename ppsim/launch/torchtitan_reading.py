@@ -18,12 +18,49 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.reading import ENDING, Flags, MissingValueError, Reading, naming_what_to_set, notes_in, torchrun_gpus
+from ppsim.launch.reading import (
+    ENDING,
+    Flags,
+    MissingValueError,
+    Reading,
+    Row,
+    naming_what_to_set,
+    notes_in,
+    torchrun_gpus,
+)
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
 PROGRAMS = ("train.py", "run_train.sh", "torchtitan.train")
 POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
+BUDGET = "memory-budget"  # another policy, which finds itself what to recompute
+GROUPS = (
+    Row("layout.tensor", "parallelism.tensor_parallel_degree", default=1),
+    Row("layout.context", "parallelism.context_parallel_degree", default=1),
+    Row("schedule.devices", "parallelism.pipeline_parallel_degree", default=1),
+)
+EXPERT = Row("layout.expert", "parallelism.expert_parallel_degree", default=1)
+RESHARD = Row(
+    "layout.sharded_by", "parallelism.fsdp_reshard_after_forward", {"block": "always", "stage": "never"},
+    also={"default": None},
+)  # fmt: skip
+CLASS = Row("schedule.name", "parallelism.pipeline_parallel_schedule", CLASSES, default="1f1b")
+# Of version 0.2.2, and never printed
+POLICY = Row(
+    "layout.recompute", "activation_checkpoint.mode", POLICIES, default="alternate",
+    also={BUDGET: BUDGET, "memory_budget": BUDGET},
+)  # fmt: skip
+ROTATION = Row(
+    "layout.context_exchange", "parallelism.context_parallel_rotate_method", {"ring": "alltoall"},
+    default="gather", also={"allgather": "gather"},
+)  # fmt: skip
+EXPERTS = (
+    Row(
+        "layout.expert_exchange", "parallelism.expert_parallel_comm_backend", {"all-to-all": "standard"},
+        default="all-to-all", also={"deepep": "hierarchical", "hybridep": "hierarchical"},
+    ),
+    Row("layout.expert_tensor", "parallelism.expert_tensor_parallel_degree", default=1),
+)  # fmt: skip
 
 
 def from_job(text: str, gpus: int | None = None) -> Reading:
@@ -108,10 +145,12 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     reading = Reading("torchtitan", version)
     model = dict(_read_sizes(flags, notes))
     model["sequence"] = flags.number("training.seq_len") or flags.number("training.max_context_length", 2048)
-    layout, schedule = _read_groups(flags, gpus, reading), {}
-    _read_policies(flags, model, layout, reading)
+    layout = flags.values(*GROUPS, EXPERT)
+    devices = layout.pop("devices")
+    layout |= _read_copies(flags, layout, devices, gpus, reading)
+    _read_policies(flags, model, layout, devices, reading)
     layout |= notes.get("fp8", {})
-    _read_schedule(flags, model, layout, schedule, reading)
+    schedule = _read_schedule(flags, model, layout, devices, reading)
     layout["framework"] = notes.get("framework", "torchtitan")
     reading.fill(notes, model=model, layout=layout, schedule=schedule)
     unused = [name for name in flags.unread if " ".join(flags.arguments[name]).lower() in WITHOUT_EFFECT]
@@ -168,11 +207,10 @@ def _size(flags: Flags, name: str, default: Any = 1) -> Any:
     return value
 
 
-def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, Any]:
-    sizes: dict[str, Any] = {
-        name: _size(flags, f"parallelism.{name}_parallel_degree") for name in ("tensor", "context", "expert")
-    }
-    devices = _size(flags, "parallelism.pipeline_parallel_degree")
+def _read_copies(
+    flags: Flags, sizes: Mapping[str, int], devices: int, gpus: int | None, reading: Reading
+) -> dict[str, Any]:
+    """Return the copies of the model, and which of them share its weights, by the sizes of the other groups."""
     copies = _size(flags, "parallelism.data_parallel_replicate_degree")
     shards = _size(flags, "parallelism.data_parallel_shard_degree", None)
     group = sizes["tensor"] * sizes["context"] * devices * copies
@@ -182,45 +220,31 @@ def _read_groups(flags: Flags, gpus: int | None, reading: Reading) -> dict[str, 
         reading.assumed.append(f"{fewest}, the fewest for its groups: the file gives no number (--gpus)")
     elif shards is None:
         shards = -((gpus or group) // -group)
-    if gpus is not None and gpus != group * shards:
+    if gpus not in (None, group * shards):
         sizes_text = f"tensor x context x pipeline x data = {group // copies} x {copies * shards}"
         raise ConfigError(f"{counted(gpus, 'GPU')}, which is not {sizes_text}; give --gpus {group * shards}")
     sharded = shards > 1 or sizes["context"] > 1
-    return {**sizes, "data": copies * shards, "sharded": sharded, "replicas": copies if sharded else 1}
+    return {"data": copies * shards, "sharded": sharded, "replicas": copies if sharded else 1}
 
 
-def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:
-    pipelined = _size(flags, "parallelism.pipeline_parallel_degree") > 1
+def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int, reading: Reading) -> None:
     layout["sequence_parallel"] = _on(flags, "parallelism.enable_sequence_parallel", True) and layout["tensor"] > 1
-    policy = flags.text("parallelism.fsdp_reshard_after_forward") or "default"
-    if policy not in ("default", "always", "never"):
-        raise ConfigError(f"parallelism.fsdp_reshard_after_forward {shown(policy)}: use default, always or never")
+    unit = RESHARD.read(flags) or ("stage" if devices > 1 else "block")
     if layout["sharded"]:  # by default pipelines keep weights gathered, so as not to gather for each microbatch
-        layout["sharded_by"] = "stage" if policy == "never" or (policy == "default" and pipelined) else "block"
+        layout["sharded_by"] = unit
     parts = ",".join(flags.words("compile.components") or ["model,loss"]).split(",")
     compiled = _on(flags, "compile.enable")
     layout["fused"], layout["fused_loss"] = compiled and "model" in parts, compiled and "loss" in parts
     asynchronous = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
     if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
         layout["overlap_tensor"] = True
-    rotates = flags.text("parallelism.context_parallel_rotate_method") or "allgather"
-    layout["context_exchange"] = "ring" if rotates == "alltoall" else "gather"
-    _read_experts(flags, model, layout)
+    experts = flags.values(*EXPERTS)
+    layout |= flags.values(ROTATION) | (experts if model.get("experts") else {"expert": 1})  # no effect without experts
     _read_fp8(flags, layout, reading)
-    _read_recompute(flags, layout, model["num_layers"], reading)
+    _read_recompute(flags, layout, model["num_layers"] // devices, reading)
     for name, usual in (("training.dtype", "float32"), ("training.mixed_precision_param", "bfloat16")):
         if (value := flags.text(name) or usual) != usual:
             reading.unknown.append(f"{name} {value}: priced as {usual}")
-
-
-def _read_experts(flags: Flags, model: Mapping[str, Any], layout: dict[str, Any]) -> None:
-    backend = flags.text("parallelism.expert_parallel_comm_backend") or "standard"
-    split = _size(flags, "parallelism.expert_tensor_parallel_degree")
-    if model.get("experts"):
-        layout["expert_exchange"] = "all-to-all" if backend == "standard" else "hierarchical"
-        layout["expert_tensor"] = split
-    else:
-        layout["expert"] = 1  # no effect without experts
 
 
 def _read_fp8(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
@@ -228,8 +252,6 @@ def _read_fp8(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
     recipe = flags.text(f"{section}.float8.recipe_name") or "tensorwise"
     gathered = _on(flags, f"{section}.float8.enable_fsdp_float8_all_gather")
     experts = any(name.startswith("quantize.grouped_mm.") for name in converters)
-    flags.has(f"{section}.mx.recipe_name", f"{section}.float8.emulate", "quantize.grouped_mm.mx.recipe_name")
-    flags.has("quantize.grouped_mm.float8.fqns", "quantize.grouped_mm.mx.fqns")
     known = {"float8": "tensor", "mx": "block"}
     if _on(flags, f"{section}.float8.enable_float8_linear"):  # of 2024
         converters = ["float8"]
@@ -244,53 +266,40 @@ def _read_fp8(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
 
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], blocks: int, reading: Reading) -> None:
-    mode = (flags.text("activation_checkpoint.mode") or "selective").replace("_", "-")
-    every = flags.text("activation_checkpoint.selective_ac_option")
-    levels = {theirs: ours for ours, theirs in POLICIES.items()}
-    flags.has("activation_checkpoint.memory_budget")
-    if mode == "selective" and every is not None and every.isdigit() and int(every):
-        stages = _size(flags, "parallelism.pipeline_parallel_degree")
-        layout |= {"recompute": "full", "recompute_blocks": blocks // stages // int(every)}
-    elif mode in levels:
-        layout["recompute"] = levels[mode]
-    elif mode == "memory-budget":
+    """Read what the `blocks` of a device recompute."""
+    every = flags.text("activation_checkpoint.selective_ac_option") or ""
+    level = layout["recompute"] = POLICY.read(flags)
+    if level == "alternate" and every.isdigit() and int(every):
+        layout |= {"recompute": "full", "recompute_blocks": blocks // int(every)}
+    elif level == BUDGET:
+        layout["recompute"] = "none"
         reading.unknown.append("activation_checkpoint.mode memory_budget: priced without recompute")
-    else:
-        raise ConfigError(f"activation_checkpoint.mode {shown(mode)} is not known here; use {', '.join(levels)}")
 
 
 def _read_schedule(
-    flags: Flags, model: Mapping[str, Any], layout: dict[str, Any], schedule: dict[str, Any], reading: Reading
-) -> None:
-    """Read batch, stages and order, which depend on the sizes of all groups."""
-    devices = schedule["devices"] = _size(flags, "parallelism.pipeline_parallel_degree")
-    layout["microbatch_size"], schedule["microbatches"] = _read_batch(flags, model, layout["data"], devices, reading)
-    name = flags.text("parallelism.pipeline_parallel_schedule") or "1F1B"
+    flags: Flags, model: Mapping[str, Any], layout: dict[str, Any], devices: int, reading: Reading
+) -> dict[str, Any]:
+    """Return batch, stages and order, which depend on the sizes of all groups."""
+    layout["microbatch_size"], microbatches = _read_batch(flags, model, layout["data"], devices, reading)
+    name = CLASS.read(flags)
     lists = flags.text("parallelism.pipeline_parallel_schedule_csv")
     overlapped = _on(flags, "parallelism.pipeline_parallel_expert_parallel_overlap", True)
-    families = {theirs.lower(): (ours, theirs) for ours, theirs in CLASSES.items()}
-    if name.lower() not in families:
-        known = ", ".join(CLASSES.values())
-        raise ConfigError(f"parallelism.pipeline_parallel_schedule {shown(name)} is not known here; use {known}")
-    family, name = families[name.lower()]
+    schedule = {"devices": devices, "microbatches": microbatches, "name": name}
     if devices == 1:
-        schedule["name"] = "1f1b"
         flags.has(*(option for option in flags.arguments if ".pipeline_parallel_" in option))
-        return
+        return {**schedule, "name": "1f1b"}
     counts = _read_partition(flags, model["num_layers"], devices, name in SINGLE)
     if 0 in counts or counts != even(model["num_layers"], len(counts)):
         layout["partition"] = counts
     if lists:
-        schedule.clear()
-        schedule["csv"] = lists
-        return
-    schedule["name"] = family
-    if not find_family(family).fixed_stages:
+        return {"csv": lists}
+    if not find_family(name).fixed_stages:
         schedule["stages_per_device"] = len(counts) // devices
-    if family in FAMILY_OPTIONS:
-        schedule["options"] = dict(FAMILY_OPTIONS[family])
-    if family == "dualpipe-v" and layout["expert"] > 1 and overlapped:
+    if name in FAMILY_OPTIONS:
+        schedule["options"] = dict(FAMILY_OPTIONS[name])
+    if name == "dualpipe-v" and layout["expert"] > 1 and overlapped:
         layout["overlap"] = "two-stream"
+    return schedule
 
 
 def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: int, reading: Reading) -> tuple[int, int]:
@@ -365,8 +374,8 @@ def split_of(blocks: int, stages: int, first: int, last: int) -> list[int]:
 
     Empty if torchtitan rejects the split: a stage has fewer blocks than embedding or head count for.
     """
-    each, more = divmod(blocks + first + last, stages)
-    counts = [each + (stage < more) for stage in range(stages)]
+    counts = even(blocks + first + last, stages)
+    each = counts[-1]
     counts[0] -= first
     counts[-1] -= last
     return counts if each >= max(first, last) else []
