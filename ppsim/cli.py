@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from importlib import import_module
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -88,14 +88,14 @@ app = typer.Typer(
 )
 
 
-def _three_words(arguments: list[str]) -> list[str]:
-    """Return the arguments with the quoted value of `--break-even "A vs B"` split into its three words."""
-    before = [None, *arguments]
-    return [
-        word
-        for option, argument in zip(before, arguments, strict=False)
-        for word in (argument.split() if option == "--break-even" else [argument])
-    ]
+def _with_pair(arguments: list[str]) -> list[str]:
+    """Return the arguments with the words of `--break-even A vs B` as one; without `vs` all words up to an option."""
+    if "--break-even" not in arguments:
+        return arguments
+    begin = arguments.index("--break-even") + 1
+    words = [*takewhile(lambda word: not word.startswith("-"), arguments[begin:])]
+    pair = words[: 3 if words[1:2] == ["vs"] else None]
+    return [*arguments[:begin], *[" ".join(pair)] * bool(pair), *arguments[begin + len(pair) :]]
 
 
 class LazyCommand(typer.core.TyperCommand):
@@ -111,7 +111,7 @@ class LazyCommand(typer.core.TyperCommand):
         if "--help-all" in args:
             typer.echo(loaded.full_help(loaded.make_context(info_name, [], *more, resilient_parsing=True, **options)))
             raise typer.Exit
-        return loaded.make_context(info_name, _three_words(args), *more, **options)
+        return loaded.make_context(info_name, _with_pair(args), *more, **options)
 
 
 for _name, (_, _line) in COMMANDS.items():

@@ -134,6 +134,7 @@ def test_flags_are_changes_too():
     [
         ([], "nothing to change"),
         (["--break-even", "a", "and", "b", "--over", "latency"], "write --break-even A vs B --over KEY"),
+        (["--break-even", "zb-v", "1f1b", "--over", "latency"], "--break-even zb-v 1f1b: write --break-even A vs B"),
         (["--break-even", "zb-v", "vs", "1f1b"], "write --break-even A vs B --over KEY"),
         (["--break-even", "zb-v", "vs", "zb-v", "--over", "latency"], "name two schedules"),
         (["--break-even", "zb-x", "vs", "1f1b", "--over", "latency"], "zb-"),
