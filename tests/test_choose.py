@@ -67,8 +67,9 @@ def test_a_free_schedule_has_any_number_of_stages_and_is_no_slower_than_the_advi
 def test_the_page_names_the_sizes_that_a_whole_config_leaves_fixed(tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(config_yaml(ppsim.load_config(LLAMA, overrides={"layout.tensor": 1})))
-    note = "the config sets layout.tensor, schedule.devices, schedule.name; --free KEY tries other values of a key\n"
+    note = "the config sets layout.tensor, schedule.devices, schedule.name; --free KEY tries other values\n"
     assert note in run_ppsim("choose", job).out
+    assert "the config sets schedule.devices, schedule.name; --free" in run_ppsim("choose", LLAMA).out
     assert "not free" not in run_ppsim("choose", job, "--free", "schedule.name").out
     assert "the config sets schedule.name; --free KEY" in run_ppsim("choose", UNIT_COSTS).out
 
@@ -380,9 +381,7 @@ def test_where_nothing_fits_the_status_is_1():
     outcome = run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%")
     assert outcome.status == 1
     lines = outcome.out.splitlines()
-    assert re.fullmatch(r"nothing fits with 99.0 % .*; the nearest is 6[0-9.]+ GB over 0.849 GB usable:", lines[0]), (
-        lines
-    )
+    assert re.fullmatch(r"nothing fits with 99 % .*; the nearest is 6[0-9.]+ GB over 0.849 GB usable:", lines[0]), lines
     assert re.fullmatch(r"TP 1 · CP 1 · PP 8 · DP 1, 1f1b, .*: 6[0-9.]+ GB", lines[1])
     document = json.loads(
         run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b", "--headroom", "99%", "--json", "-").out

@@ -60,9 +60,7 @@ def test_flags_may_leave_to_the_sweep_what_it_varies():
 def test_the_best_that_fits_comes_first_then_a_table_of_both_keys():
     over = ("--over", "schedule.name=1f1b,zb-h1,zb-h2,dualpipe", "--over", "schedule.microbatches=8,16")
     lines = ppsim("sweep", LLAMA, *over).out.splitlines()
-    assert lines[0].startswith(
-        "best: zb-h1, microbatches=16; step 2.46 s, 53,308 tokens/s, tight in memory; 6 of 8 ran"
-    )
+    assert lines[0] == "best that fits: 1f1b, microbatches=16; step 2.89 s, 45,368 tokens/s; 6 of 8 ran"
     assert lines[1].split() == ["tokens/s", "8", "16", "microbatches"]
     assert [line.split()[0] for line in lines[2:6]] == ["1f1b", "zb-h1", "zb-h2", "dualpipe"]
     assert lines[4].split()[1:] == ["-", "53,308!"]
@@ -77,7 +75,9 @@ def test_of_three_keys_the_best_rows_are_shown():
     over = [word for one in over for word in ("--over", one)]
     lines = ppsim("sweep", LLAMA, *over).out.splitlines()
     assert (len(lines) <= 24, max(map(len, lines)) <= 100) == (True, True)
-    assert lines[2].split()[-3:] == ["tokens/s", "bubble", "memory"]
+    assert lines[1].split()[-3:] == ["tokens/s", "bubble", "memory"]
+    assert lines[0].startswith("best that fits: microbatches=8, microbatch_size=1, zb-v;")
+    assert lines[2].split()[:3] == ["8", "1", "zb-v"]  # what fits comes before what is tight or over
     assert "and 4 more; -v prints all" in lines
 
 
@@ -107,13 +107,17 @@ def test_the_text_has_every_refusal_whole():
         ("8:100:x2,3", [8, 16, 32, 64, 3]),
         ("0:1ms:5", [0, 0.00025, 0.0005, 0.00075, 0.001]),
         ("2:10:3", [2, 6, 10]),
+        ("schedule.microbatches=8:32:8", [8, 11, 15, 18, 22, 25, 29, 32]),
+        ("layout.tensor=1:3:5", [1, 2, 3]),
         ("1ms,2 us", ["1ms", "2 us"]),
         ("[1, 2],[3, 4]", [[1, 2], [3, 4]]),
         ("true,null", [True, None]),
     ],
 )
 def test_values_as_text(text, values):
-    assert parse_values(text) == pytest.approx(values) if isinstance(values[0], float) else parse_values(text) == values
+    key, sign, part = text.rpartition("=")
+    found = parse_values(part, key) if sign else parse_values(text)
+    assert found == pytest.approx(values) if isinstance(values[0], float) else found == values
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from ppsim.commands.cells import (
     SAME,
     candidate_table,
     change_lines,
+    launch_fault,
     lines_of_changes,
     peak_text,
     step_text,
@@ -22,7 +23,7 @@ from ppsim.commands.cells import (
 from ppsim.commands.options import takes_case
 from ppsim.commands.reporting import answer, command
 from ppsim.config import Config
-from ppsim.launch import flags_by_framework, own_framework
+from ppsim.launch import own_framework
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import peak_of
@@ -63,20 +64,13 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
             lines += more_lines(len(better) - len(shown), ": -v")
         if others:
             lines.append(f"{OTHER} {own_framework(found.config)} does not run it")
-        lines += _launch_fault(found.config)
+        lines += launch_fault(found.config)
     lines += ["", *paragraph("; ".join(limiting_factors(found.run)), "why  ")]
     for one in hardware[:2]:
         lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
     if not hardware and any(one.kind == "hardware" for one in found.advice):
         lines.append("     no certain gain from faster links")
     return [*lines, "", *_counts(found)]
-
-
-def _launch_fault(config: Config) -> list[str]:
-    """Return why the config's framework has no launch file of it, if no framework has one."""
-    found = [] if config.derived is None or config.has_encoder else [*flags_by_framework(config).values()]
-    faults = [flags for flags in found if not isinstance(flags, list)]
-    return paragraph(str(faults[0]), "-    ") if faults and faults == found else []
 
 
 def _answer(found: AdviceList) -> list[str]:

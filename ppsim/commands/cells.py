@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from textwrap import wrap
 from typing import Any
 
 from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
 from ppsim.base.errors import PpsimError
-from ppsim.base.tables import aligned, line_width
+from ppsim.base.tables import aligned, line_width, paragraph
 from ppsim.base.units import percent_text, rounded_text, three_digits
 from ppsim.config import Config
 from ppsim.frameworks import LETTERS, frameworks_running, pytorch
-from ppsim.launch import flags_in, launched_by, own_framework
+from ppsim.launch import flags_by_framework, flags_in, launched_by, own_framework
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.plots.scale import SAME
 from ppsim.run.schedules import Schedule
@@ -34,14 +35,27 @@ def runs_in(schedule: str | Schedule, config: Config, changes: Mapping[str, Any]
     of the changed config. The changes may also move an encoder, with which fewer schedules run.
     """
     model, name = config.model, schedule if isinstance(schedule, str) else schedule.name
-    if changes is not None and model is not None and not config.has_encoder:
-        running = launched_by(config.changed(changes))
-    elif not isinstance(schedule, str) and name.lower().endswith(".csv"):
-        running = [] if pytorch_fault(schedule) else [pytorch.FACTS.name]
-    else:
-        placed = encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) if config.has_encoder else "first"
-        running = frameworks_running(name, model is not None and model.experts > 0, placed != "first")
+    if not isinstance(schedule, str) and name.lower().endswith(".csv"):
+        return letters([] if pytorch_fault(schedule) else [pytorch.FACTS.name])
+    placed = encoder_size(config.data, changes or {}, EncoderKey.PLACEMENT) if config.has_encoder else "first"
+    running = frameworks_running(name, model is not None and model.experts > 0, placed != "first")
+    if running and changes is not None and model is not None and not config.has_encoder:
+        with suppress(PpsimError):  # the layout excludes the schedule
+            return letters({*running} & {*launched_by(config.changed(changes))})
+        return letters([])
+    return letters(running)
+
+
+def letters(running: Collection[str]) -> str:
+    """Return the letters of frameworks, each in its column, as in `M T  `; `-` for none."""
     return " ".join(letter if one in running else " " for one, letter in LETTERS.items()) if running else "-"
+
+
+def launch_fault(config: Config) -> list[str]:
+    """Return why the config's framework has no launch file of it, if no framework has one."""
+    found = [] if config.derived is None or config.has_encoder else [*flags_by_framework(config).values()]
+    faults = [flags for flags in found if not isinstance(flags, list)]
+    return paragraph(str(faults[0]), "-    ") if faults and faults == found else []
 
 
 def gigabytes(size: float) -> str:

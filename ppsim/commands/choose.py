@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.files import write_atomically
-from ppsim.base.tables import aligned, line_width, paragraph
+from ppsim.base.tables import aligned, line_width, paragraph, texts_once
 from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import (
@@ -28,7 +29,7 @@ from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTa
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
-from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH
+from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running
 from ppsim.launch import flags_by_framework, own_framework
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
@@ -146,6 +147,7 @@ def choice_lines(
             yield f"{answer}; the nearest is {over}:"
             yield f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}"
         yield found.points
+        yield from _given_keys(found)
         return
     config = found.space.config
     yield from _answer(found)
@@ -157,9 +159,7 @@ def choice_lines(
         yield from paragraph(f"row 1: the simplest of {variants}, with other stages, microbatches or sharding")
     tied = "=: order not certain, the simplest first; " * any("=" in one.place for one in shown)
     yield f"{tied}{LEGEND if config.model is not None else found.points}"
-    main = MAIN_KEYS if config.model is not None else MAIN_KEYS[-1:]  # given costs belong to one layout
-    if not found.space.values.keys() & {*main}:
-        yield f"the config sets {', '.join(main)}; --free KEY tries other values of a key"
+    yield from _given_keys(found)
     yield ""
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""
@@ -170,6 +170,14 @@ def choice_lines(
     if verbose:
         yield ""
         yield found.points
+
+
+def _given_keys(found: Choice) -> list[str]:
+    """Return the keys of the config that bound the answer most; none if all are free."""
+    config, free = found.space.config, found.space.values
+    main = MAIN_KEYS if config.model is not None else MAIN_KEYS[-1:]  # given costs belong to one layout
+    given = [key for key in main if key not in free and value_at(config.data, key) is not None]
+    return paragraph(f"the config sets {', '.join(given)}; --free KEY tries other values") if given else []
 
 
 def _answer(found: Choice) -> Iterator[str]:
@@ -298,13 +306,14 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
     if best.config.model is not None:
         yield from _first_flags(best.config, output)
     elif output is None:
-        yield "     -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
+        yield "next -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
 def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
     """Yield the flags of the first framework that runs the config, or why none does."""
-    found = flags_by_framework(config)
-    for name, flags in found.items():
+    found, model = flags_by_framework(config), config.model
+    runners = frameworks_running(config.schedule["name"], model is not None and model.experts > 0)
+    for name, flags in sorted(found.items(), key=lambda item: SCHEDULES_OF_LAUNCH[item[0]] not in runners):
         if isinstance(flags, list):
             yield f"run  {name}, with these flags and those of the model (-v prints all):"
             chosen = filter(_is_of_a_layout, flags)
@@ -315,8 +324,9 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
             script = f"ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
             yield from paragraph(writes + script, "     ")
             return
-    others = " or ".join(SCHEDULES_OF_LAUNCH[name] for name in found)
-    yield from paragraph("; ".join(map(str, found.values())) + f"; --framework {others} tries what it runs", "run  ")
+    yield "run  no framework launches this config:"
+    faults = ((name, re.sub(rf"^{name}( cannot run this config)?:? ", "", str(fault))) for name, fault in found.items())
+    yield from texts_once(faults)
 
 
 def _is_of_a_layout(flag: str) -> bool:

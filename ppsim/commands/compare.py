@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,11 +16,11 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned, layout_lines, paragraph, texts_once
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import LEGEND, SAME, gigabytes, runs_in, step_text, usable_text, versus
+from ppsim.commands.cells import LEGEND, SAME, gigabytes, launch_fault, runs_in, step_text, usable_text, versus
 from ppsim.commands.options import draws, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
-from ppsim.costs.spread import Spread, order_error
+from ppsim.costs.spread import order_error
 from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
@@ -79,7 +80,8 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     rows, is_whole = comparison.rows(), bool(comparison.named) or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
     now = None if comparison.current is None else comparison.current.iteration_time
-    states, letters = _states(comparison), _letters(comparison, case)
+    states, changes = _states(comparison), _changes(comparison, case)
+    letters = _letters(comparison, case, changes)
     over = [row for row in rows if states[row["schedule"]] == "over"]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
     left_out = [] if comparison.named else [*over, *slower]
@@ -89,6 +91,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
     table = shown if is_whole else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
     is_predicted = spread(comparison.timelines[0]) is not None
+    error = order_error("schedules").middle if is_predicted else 1 + SAME
     ranks = _ranks(shown, is_predicted)
     tie = "N=: order not certain" if is_predicted else f"N=: equal within {percent_text(SAME, 0)}"
     cells = [
@@ -105,11 +108,16 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
             _left_out("not run", comparison.refused),
             *notes,
         ]
+    needs: dict[str, list[str]] = {}  # schedules by the keys of the layout that a framework runs them with
+    for name in (row["schedule"] for row in table if letters[row["schedule"]] != "-"):
+        keys = (f"--set {key}={one}" for key, one in changes.get(name, {}).items() if key.startswith("layout."))
+        needs.setdefault(" ".join(keys), []).append(name)
+    notes += [f"frameworks run {', '.join(names)} with {keys.lower()}" for keys, names in needs.items() if keys]
     legend = [LEGEND] * any(one["runs in"] != "-" for one in cells)
     if any(states[row["schedule"]] == "tight" for row in table):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
-    lines = [*paragraph(_verdict(best or rows, states, own, now, letters)), "", *_table(cells)]
-    lines += more_lines(len(shown) - len(table), "")
+    lines = [*paragraph(_verdict(best or rows, states, own, now, letters, error)), "", *_table(cells)]
+    lines += [*more_lines(len(shown) - len(table), ""), *launch_fault(case)]
     lines += ["", *(line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note))]
     lines += ["", *_layouts(rows)] if verbose else []
     lines += ["", *_refusals(comparison.refused)] if is_whole else []
@@ -142,8 +150,18 @@ def _states(comparison: Comparison) -> dict[str, str]:
     return {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
 
 
-def _letters(comparison: Comparison, case: Config) -> dict[str, str]:
-    return {run.schedule.name: runs_in(run.schedule, case) for run in comparison.timelines}
+def _changes(comparison: Comparison, case: Config) -> dict[str, dict[str, Any]]:
+    """Return by schedule the keys that give the config this schedule; none for lists of a file or of priorities."""
+    names = (run.schedule.name for run in comparison.timelines)
+    return {name: study.changes_to(name, case) for name in names if not name.lower().endswith((".csv", study.READY))}
+
+
+def _letters(comparison: Comparison, case: Config, changes: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    found = dict[str, str]()
+    for schedule in (run.schedule for run in comparison.timelines):
+        keys = changes.get(schedule.name)
+        found[schedule.name] = runs_in(keys["schedule.name"] if keys else schedule, case, keys)
+    return found
 
 
 def _lead(comparison: Comparison, case: Config) -> str:
@@ -152,7 +170,7 @@ def _lead(comparison: Comparison, case: Config) -> str:
     listed = [row for row in comparison.rows() if row["schedule"] in drawn]
     rows = [row["schedule"] for row in sorted(listed, key=lambda row: row["asynchronous"])]
     fitting = [name for name in rows if states[name] == "fits"]
-    letters = _letters(comparison, case)
+    letters = _letters(comparison, case, _changes(comparison, case))
     running = [name for name in fitting if letters[name] != "-"]
     if not fitting:
         text = "none of these fits the memory" if len(rows) > 1 else "it does not fit the memory"
@@ -193,8 +211,13 @@ def _ranks(rows: list[dict], uncertain: bool) -> dict[str, str]:
     return {row["schedule"]: text for row, text in zip(rows, texts, strict=True)}
 
 
-def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None, letters: dict[str, str]) -> str:
-    """Return the fastest schedule, and the fastest that a framework runs if that is another one."""
+def _verdict(
+    rows: list[dict], states: dict, own: str | None, now: float | None, letters: dict[str, str], error: float
+) -> str:
+    """Return the fastest schedule, and the fastest that a framework runs if that is another one.
+
+    A gain of less than the ratio `error` is not certain.
+    """
 
     def change(row: dict) -> str:
         return f" ({versus(row['iteration_time'], now)})" if now else f" ({step_text(row['iteration_time'])})"
@@ -207,14 +230,17 @@ def _verdict(rows: list[dict], states: dict, own: str | None, now: float | None,
             f"{_short_name(str(own))}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
         )
     running = [row for row in best if letters[row["schedule"]] != "-" and states[row["schedule"]] == "fits"]
+    running = [row for row in running if row["schedule"] != own and error * row["iteration_time"] < (now or math.inf)]
     if own and now and best[0]["iteration_time"] >= (1 - SAME) * now:  # it was not among the schedules named
         return _against_own(own, now, best) + memory
     text = f"{_short_name(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
     if letters[best[0]["schedule"]] != "-":
         return text
-    if not running or running[0]["schedule"] == own:
-        return f"{text}; no framework runs it, and no faster schedule of a framework fits"
-    return f"{text}; no framework runs it; {running[0]['schedule']}{change(running[0])} fits and runs in one"
+    if not running:
+        others = ", nor a faster one that fits at these stages" * (len(rows) > 1)
+        return f"{text}; no framework runs it{others}"
+    fits = "fits and " * any(row["peak_memory"] is not None for row in rows)
+    return f"{text}; no framework runs it; {running[0]['schedule']}{change(running[0])} {fits}runs in one"
 
 
 def _against_own(own: str, now: float, rows: list[dict]) -> str:
@@ -236,19 +262,11 @@ def _short_name(name: str) -> str:
 
 def _certainty(comparison: Comparison) -> str:
     """Return which schedules may be as fast as the first; empty without an interval."""
-    found, same = spread(comparison.timelines[0]), comparison.as_fast()
-    if found is None or same is None or len(comparison.timelines) == 1:
+    same = comparison.as_fast()
+    if same is None or len(comparison.timelines) == 1:
         return ""
-    if len(comparison.timelines) <= 1 + len(same):
-        order = f"no order is certain: {', '.join(same)} may be as fast as the first"
-    else:
-        except_for = f", except {', '.join(same)}, which may be as fast" if same else ""
-        order = f"certain: all others are slower than the first{except_for}"
-    if isinstance(found, Spread):
-        error = order_error("schedules")
-        far = percent_text(error.apart - 1, 0)
-        order += f" (90 % of {error.pairs} published pairs of schedules are within {far} of the predicted ratio)"
-    return order
+    some = f"may be as fast as the first: {first_names(same, MAX_NAMED)}"
+    return some if same else "certain: all others are slower than the first"
 
 
 def _layouts(rows: list[dict]) -> list[str]:

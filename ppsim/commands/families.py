@@ -9,6 +9,7 @@ import typer
 
 from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted
+from ppsim.commands.cells import LEGEND, letters
 from ppsim.commands.options import JsonTarget
 from ppsim.commands.reporting import answer, command
 from ppsim.families import registry
@@ -55,8 +56,8 @@ def _option_texts(family: RegisteredFamily) -> dict[str, str]:
 def _overview(chosen: list[RegisteredFamily], verbose: bool) -> str:
     lines = [f"{counted(len(chosen), 'schedule')}; `ppsim list NAME` shows one; * a framework runs it"]
     if verbose:
-        rows = [(_marked(one), one.title, ", ".join(frameworks_running(one.name, experts=True))) for one in chosen]
-        return "\n".join([*lines, "", *aligned(rows)])
+        rows = [(_marked(one), letters(frameworks_running(one.name, experts=True)), one.title) for one in chosen]
+        return "\n".join([f"{lines[0]}; {LEGEND}", "", *aligned(rows)])
     groups = dict.fromkeys([*(one.group for one in chosen if one.group != "other"), "other"])
     rows = [(group, " ".join(_marked(one) for one in chosen if one.group == group)) for group in groups]
     width = max(map(len, groups))

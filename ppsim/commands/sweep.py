@@ -89,8 +89,11 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
     measure = _compared(found, ran)
     marks = _marks(ran, source)
     sign = 1 if measure.bigger_is_worse else -1
-    ranked = sorted(ran, key=lambda point: (_is_asynchronous(point), sign * (point.numbers[measure.name] or 0.0)))
-    best = next((point for point in ranked if marks[id(point)] != OVER), None)
+    fit = ("", TIGHT, OVER).index
+    ranked = sorted(
+        ran, key=lambda one: (fit(marks[id(one)]), _is_asynchronous(one), sign * (one.numbers[measure.name] or 0.0))
+    )
+    best = ranked[0] if ranked and marks[id(ranked[0])] != OVER else None
     of_all = f"{len(ran)} of {len(found.points)} ran"
     if best is None:
         yield f"no combination {'fits in memory' if ran else 'can run'}; {of_all}"
@@ -98,7 +101,8 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
         value = value_text(best.numbers[measure.name], measure.unit) + " bubble" * (measure.unit == "fraction")
         value = "" if measure.name == "iteration_time" else f", {value}"
         tight = ", tight in memory" * (marks[id(best)] == TIGHT)
-        yield from paragraph(f"best: {_values(found, best)}; step {step_text(best.step)}{value}{tight}; {of_all}")
+        label = "best that fits" if set(marks.values()) > {""} else "best"
+        yield from paragraph(f"{label}: {_values(found, best)}; step {step_text(best.step)}{value}{tight}; {of_all}")
     grid = _grid(found, measure, marks)
     yield from grid
     if verbose or not grid:

@@ -35,7 +35,7 @@ def what_if(
     read: Callable[[], dict[str, Any]],
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Config to change.")],
     break_even: Annotated[
-        tuple[str, str, str] | None,
+        str | None,
         typer.Option("--break-even", metavar="A vs B", help="Find where schedules A and B are equally fast."),
     ] = None,
     over: Annotated[
@@ -191,11 +191,13 @@ def changes_text(rows: list[dict[str, Any]], what: list[str]) -> str:
 
 
 def _break_even(
-    config, settings: list[str] | None, flags: dict, pair: tuple[str, str, str], over: str | None, between
+    config, settings: list[str] | None, flags: dict, pair: str, over: str | None, between
 ) -> tuple[dict, str]:
-    first, versus, second = pair
-    if versus != "vs" or over is None:
-        raise ConfigError("write --break-even A vs B --over KEY, such as --break-even zb-v vs 1f1b --over latency")
+    names = pair.split(" vs ")
+    if len(names) != 2 or over is None:
+        example = "such as --break-even zb-v vs 1f1b --over latency"
+        raise ConfigError(f"--break-even {pair}: write --break-even A vs B --over KEY, {example}")
+    first, second = names
     if "=" in over:
         raise ConfigError(f"--over {over}: --break-even takes a key alone; give its bounds as --range LOW HIGH")
     key = f"costs.{over}" if over in UNITS else over
@@ -231,7 +233,7 @@ def _losses(
         shared = getattr(getattr(case.costs, "cluster", None), "cards_per_node", None) is not None
         what += " (before and after no transfers share network cards)" * shared
         found = study.failed_device_losses(case, fail, count, which)
-    text = losses_text(found, what, case.in_bytes, verbose)
+    text = losses_text(found, what, case.in_bytes, verbose, case.schedule.get("name"))
     return {"schema": "ppsim.what-if/1", "what": what, **asdict(found)}, text
 
 
@@ -243,17 +245,22 @@ def _slow_device(text: str) -> tuple[int, float]:
         raise ConfigError(f"--slow {text!r}: write DEVICE=FACTOR, such as --slow 3=1.1") from None
 
 
-def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool = False) -> str:
-    """Return a table of steps before and after, the fastest after first; `verbose` adds every row and each refusal."""
+def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool = False, own: str | None = None) -> str:
+    """Return a table of steps before and after, the fastest after first, and first what the config's schedule loses.
+
+    `verbose` adds every row and each refusal; `own` is the config's schedule.
+    """
     held = "memory" if in_bytes else "peak activations"
     cells = [("schedule", "step before", "afterwards", "longer", f"{held} before", "afterwards", "")]
-    shown = found.rows if verbose else found.rows[:MAX_ROWS]
+    limit = len(found.rows) if verbose else MAX_ROWS
+    shown = [row for number, row in enumerate(found.rows) if number < limit or row.schedule == own]
     for row in shown:
-        name = f"{row.schedule} (asynchronous)" if row.asynchronous else row.schedule
+        marks = " (config)" * (row.schedule == own) + " (asynchronous)" * row.asynchronous
+        name = f"{row.schedule}{marks}"
         steps = step_text(row.before), step_text(row.after), percent_text(row.part, signed=True)
         before, after = (gigabytes(peak) if in_bytes else f"{peak:.3g}" for peak in (row.peak_before, row.peak_after))
         cells.append((name, *steps, before, after, "" if row.fit == "fits" else row.fit))
-    lines = [f"{what}:", *aligned(cells, left=1)] if shown else []
+    lines = [*paragraph(f"{what}: {_loss(found, own)}"), "", *aligned(cells, left=1)] if shown else []
     lines += more_lines(len(found.rows) - len(shown))
     if verbose or not found.rows:
         refusals = [f"  {name}: {reason}" for name, reason in found.refused.items()]
@@ -261,6 +268,15 @@ def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool 
     elif found.refused:
         lines += ["", *paragraph(f"{', '.join(found.refused)} (-v says why)", "cannot run: ")]
     return "\n".join(lines).lstrip("\n")
+
+
+def _loss(found: Losses, own: str | None) -> str:
+    """Return what the config's schedule loses, and the fastest that fits afterwards."""
+    steps = ((row, f"{step_text(row.before)} -> {step_text(row.after)}") for row in found.rows if row.schedule == own)
+    texts = [f"{own} {text} ({percent_text(row.part, signed=True)})" for row, text in steps]
+    best = next((row for row in found.rows if row.fit in ("fits", "") and not row.asynchronous), None)
+    texts += [f"the fastest{' that fits' * bool(best.fit)} is {best.schedule}, {step_text(best.after)}"] if best else []
+    return "; ".join(texts)
 
 
 def _range(between: tuple[str, str] | None, key: str, unit: str, case: Config) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class SearchedLayouts(NamedTuple):
 
 _MEGATRON = SearchedLayouts(
     "megatron-core", ("Megatron-LM", "Primus"), megatron.SHARDINGS, megatron.RECOMPUTE, True, megatron.WITHOUT_PIPELINE,
-    primus.NEEDS,
+    primus.NEEDS | {name: {"overlap": "two-stream"} for name in megatron.EXPERT_SCHEDULES},
 )  # fmt: skip
 SEARCHED_LAYOUTS: Mapping[str, SearchedLayouts] = {
     "Megatron-LM": _MEGATRON,

@@ -17,7 +17,17 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, options_of, primus
 from ppsim.frameworks.primus import ALGORITHMS, OPTIONS, ORDERS
 from ppsim.launch import megatron_script
-from ppsim.launch.reading import ENDING, Flags, Launch, Reading, cannot_run, effective, notes_in, notes_text
+from ppsim.launch.reading import (
+    ENDING,
+    Flags,
+    Launch,
+    Reading,
+    cannot_run,
+    effective,
+    idle_overlaps,
+    notes_in,
+    notes_text,
+)
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -91,12 +101,8 @@ def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: 
         yield f"schedule.devices=1: {schedule.name} needs at least 2; use 1f1b"
     if microbatches < least:
         yield f"schedule.microbatches={microbatches}: its {ALGORITHMS[schedule.name]} needs at least {least}"
-    alone = {
-        "overlap_data": layout.data * layout.context == 1,
-        "overlap_tensor": layout.tensor == 1 or not layout.sequence_parallel,
-    }
     for key, (value, reason) in primus.SPLIT_NEEDS.items():
-        if effective(layout, key) != value and not alone.get(key):
+        if effective(layout, key) != value and key not in idle_overlaps(layout):
             yield f"layout.{key}={effective(layout, key)}: its split backward {reason}; set it to {str(value).lower()}"
     if is_v and model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: its V has no prediction modules"

@@ -16,7 +16,7 @@ from ppsim.base.documents import read_json
 from ppsim.base.errors import BuildError, ConfigError, shown
 from ppsim.config import Config, make_config
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layout import DEFAULT_POLICIES
+from ppsim.costs.layout import DEFAULT_POLICIES, Layout
 from ppsim.costs.partition import BY_COST
 from ppsim.costs.table import CostTable
 from ppsim.frameworks import DEFAULT, LAUNCH_OPTIONS, options_of, options_of_all
@@ -241,6 +241,15 @@ def notes_in(text: str) -> dict[str, Any]:
 def effective(section: Any, name: str) -> Any:
     """Return the value of a field of a model or layout; for a policy that is not set, the framework's."""
     return section.chosen(name) if name in DEFAULT_POLICIES else getattr(section, name)
+
+
+def idle_overlaps(layout: Layout) -> set[str]:
+    """Return the overlaps that have no effect in a layout, as its groups have one GPU."""
+    alone = {
+        "overlap_data": layout.data * layout.context == 1,
+        "overlap_tensor": layout.tensor == 1 or not layout.sequence_parallel,
+    }
+    return {key for key, one in alone.items() if one}
 
 
 def cannot_run(framework: str, reasons: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.compiling import can_compile
-from ppsim.base.units import counted
+from ppsim.base.units import counted, format_quantity
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import MODULES, RECOMPUTE
@@ -290,7 +290,7 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         held = set(run.schedule.holdings[run.schedule.holdings[:, 0] == fullest, 1].tolist())
         levels = ["full" if stage in held else level for stage, level in enumerate(now)]
         if levels != now:
-            words = f"recompute full on device {fullest} only, the fullest"
+            words = f"recompute full on device {fullest}, the fullest"
             yield Change(words, {Key.RECOMPUTE_LEVEL: levels, **whole}, "recompute")
 
 
@@ -339,5 +339,6 @@ def _link_changes(costs: DerivedCosts) -> Iterator[Change]:
     cluster = costs.cluster
     for key, sheet in (("link", cluster.link), ("network", cluster.network)):
         if key == "link" or sheet != cluster.link:
-            keys = {f"hardware.{key}.bandwidth": 2 * sheet.bandwidth}
+            twice = format_quantity(2 * sheet.bandwidth, "bytes per second").replace(" ", "")
+            keys = {f"hardware.{key}.bandwidth": twice}
             yield Change(f"a {key} twice as fast", keys, key, HARDWARE)

@@ -18,7 +18,7 @@ from ppsim.base.host import need
 from ppsim.base.progress import Bar
 from ppsim.base.rules import argument, checked_call, declared, described, whole_number
 from ppsim.base.tables import page_table
-from ppsim.base.units import counted, percent_text
+from ppsim.base.units import counted
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.spread import order_error
 from ppsim.frameworks import SEARCHED_LAYOUTS
@@ -173,7 +173,7 @@ class Choice:
         config = self.space.config
         if config.derived is None and config.memory_limit is not None:
             return f"nothing fits the memory_limit of {memory_limit(config, self.headroom):g} activations"
-        return f"nothing fits with {percent_text(self.headroom)} headroom"
+        return f"nothing fits with {100 * self.headroom:.3g} % headroom"
 
 
 def _schedule(one: Candidate) -> str:

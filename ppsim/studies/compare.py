@@ -17,10 +17,12 @@ from ppsim.base.host import need
 from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import Html, latex_table, page_table
 from ppsim.base.units import value_text
-from ppsim.config import AnyConfig, Config, as_config
+from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs import CostModel
+from ppsim.costs.layout import Layout
 from ppsim.families.registry import RegisteredFamily
-from ppsim.frameworks import frameworks_running
+from ppsim.frameworks import frameworks_running, searched_layouts
+from ppsim.launch.reading import idle_overlaps
 from ppsim.plots.boxes import block_names
 from ppsim.plots.palette import notebook_theme, reader_style
 from ppsim.run.schedules import Schedule
@@ -28,6 +30,7 @@ from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
+from ppsim.studies.free_keys import needed
 from ppsim.studies.points import change_between, fits_within
 from ppsim.timeline import TimelineColumns
 
@@ -364,6 +367,21 @@ def _chosen(item: str | Schedule, case: Config) -> _Chosen:
     if stages is None:
         stages = None if family.fixed_stages or own == 1 else own
     return _Chosen(family, item, stages)
+
+
+def changes_to(name: str, case: Config) -> dict[str, Any]:
+    """Return the keys that give a config the schedule of a row of `compare`, the last ones as its framework needs."""
+    one, section = _chosen(name, case), case.schedule
+    keys = {"schedule.name": one.item.name, "schedule.stages_per_device": one.stages}
+    if one.item.name != section.get("name"):
+        keys["schedule.options"] = None
+    if "csv" in section:
+        keys |= dict(zip(("schedule.devices", "schedule.microbatches"), _sizes(case), strict=True))
+        keys |= {"schedule.csv": None, "schedule.slices": None}
+    needs = searched_layouts(None, value_at(case.data, "layout.framework")).needs.get(one.item.name, {})
+    layout = getattr(case.costs, "layout", None)
+    idle = {f"layout.{key}" for key in idle_overlaps(layout)} if isinstance(layout, Layout) else ()
+    return {**keys, **{key: value for key, value in needed(case.costs, needs).items() if key not in idle}}
 
 
 def _checked_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:

@@ -226,7 +226,7 @@ def schedules_run_by(
     ]
 
 
-def needed(costs: object, needs: Mapping[str, Any], free: Iterable[str] = OVERLAPS) -> Changes:
+def needed(costs: object, needs: Mapping[str, Any], free: Iterable[str] = (*OVERLAPS, Key.OVERLAP)) -> Changes:
     """Return the `free` keys that a framework needs changed to run a schedule; none for costs without a layout."""
     if not isinstance(costs, DerivedCosts):
         return {}

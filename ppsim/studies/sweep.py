@@ -361,6 +361,8 @@ def _range(part: str, ends: Sequence[str], bounds: Sequence[float], key: str) ->
     if len(found) > MAX_VALUES:
         raise ConfigError(f"{key}={part}: more than {MAX_VALUES:,} values; use a larger factor or a smaller COUNT")
     whole = all(end.strip().isdecimal() for end in ends[:2])
+    if whole and key.startswith(("schedule.", "layout.")):  # their numbers are whole
+        return [*dict.fromkeys(map(round, found))]
     return [int(value) if whole and value == int(value) else value for value in found]
 
 
