@@ -405,6 +405,13 @@ def test_flags_of_a_model_are_read_as_megatron_does(flags, keys):
     assert {key: model[key] for key in keys} == keys
 
 
+def test_an_exchange_of_tokens_is_read_by_its_older_name():
+    sizes = "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --num-experts 4"
+    for name, exchange in {"alltoall_seq": "all-to-all", "flex": "hierarchical"}.items():
+        layout = read_launch("Megatron-LM", f"{sizes} --moe-token-dispatcher-type {name}").data["layout"]
+        assert layout["expert_exchange"] == exchange
+
+
 def test_a_line_in_a_loop_or_under_an_unknown_condition_is_named():
     text = SCRIPT.replace("\ntorchrun", "\nfor X in 1 2; do\n  TP=$X\ndone\n[ -d x ] && TP=8\ntorchrun")
     reading = read_launch("Megatron-LM", text)
@@ -538,6 +545,12 @@ def test_words_of_an_array_may_hold_a_flag_with_its_value():
 EIGHT_EXPERTS = "--num-experts 8 --expert-model-parallel-size 8"
 WRONG = {
     "no flags": ("echo hello", "holds no flags"),
+    "FlagScale's YAML": ("model:\n  num_layers: 4\n", "or its flags, such as --num-layers 32 for num_layers: 32"),
+    "layers that do nothing": (SCRIPT.replace("--swiglu", "--noop-layers 30,31"), "without the layers that do nothing"),
+    "layers per stage": (
+        SCRIPT.replace("--swiglu", "--num-layer-list 7,8,8,9"),
+        "the layers of each stage as in",
+    ),
     "no size": ("--num-layers 4", "--hidden-size"),
     "a word for a number": (SCRIPT.replace("--num-layers 32", "--num-layers many"), "'many'"),
     "an unset variable": (SCRIPT.replace("--hidden-size 4096", "--hidden-size $HIDDEN"), "--hidden-size"),

@@ -169,7 +169,6 @@ REJECTED = {
         {"schedule.devices": 4, "layout.context": 2, "layout.sharded": True, "layout.context_exchange": "ring"},
         "layout.context_exchange='ring'",
     ),
-    "one shard": ({"layout.sharding": "weights"}, "layout.sharding: data x context / replicas = 1"),
     "no pipeline": ({"schedule.name": "gpipe", "schedule.devices": 1}, "another order than with name='gpipe'"),
     "attention recomputed": ({"layout.recompute": "selective"}, "layout.recompute=selective"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),

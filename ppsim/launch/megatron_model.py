@@ -198,6 +198,9 @@ def model_flags(job: Launch, version: str) -> Iterator[str]:
 def read_model(flags: Flags) -> dict[str, Any]:
     """Return the keys of the section `model` that flags give, without the vocabulary; add own names to forks' flags."""
     _add_own_names(flags.arguments, flags)
+    for name, instead in OPTIONS["forks"]["refused"].items():
+        if flags.has(name):
+            raise ConfigError(f"--{name} is no flag of Megatron-LM: {instead}")
     if flags.text("position-embedding-type") not in (None, "learned_absolute"):  # others have no learned table
         flags.arguments["position-embedding-type"] = ["rope"]
     model, pattern = flags.values(*MODEL), _read_pattern(flags)

@@ -59,7 +59,7 @@ EXPERT_LAYOUT = (
     Row("layout.fused_router", "moe-router-fusion", YES, False),
     Row(
         "layout.expert_exchange", "moe-token-dispatcher-type", {"hierarchical": "flex", "all-to-all": "alltoall"},
-        default="all-to-all", also={"allgather": "all-to-all"},
+        default="all-to-all", also={"allgather": "all-to-all", "alltoall_seq": "all-to-all"},
     ),
 )  # fmt: skip
 CONTEXT = Row(
@@ -227,7 +227,10 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     if not launcher and not {*SIZES} & {*words}:  # the command depends on a condition, or another script has it
         words += [word for value in launch.variables.values() if "--" in value for word in value.split()]
     if not launcher and not any(word.startswith("--") for word in words):
-        raise ConfigError("holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags")
+        keys = ", such as --num-layers 32 for num_layers: 32" * ("num_layers:" in text)  # YAML
+        raise ConfigError(
+            f"holds no flags of Megatron-LM; give the script that calls pretrain_gpt.py, or its flags{keys}"
+        )
     flags, reading = Flags.of(words), Reading("Megatron-LM", str(OPTIONS["version"]))
     program = "".join(launcher[-1:]).rpartition("/")[2]
     if re.search(r"_(t5|retro|vision_\w+)\.py", program):

@@ -127,7 +127,8 @@ def _experiment(text: str, gpus: int | None) -> Reading:
     if not isinstance(module, dict) or not isinstance(keys, dict):
         raise ConfigError("holds no `modules: pre_trainer: overrides:` of Primus; give the YAML of an experiment")
     if module.get("framework", "megatron") != "megatron":
-        raise ConfigError(f"framework {shown(module['framework'])}: only megatron is read here")
+        instead = "give its overrides as that framework's own file, such as torchtitan's TOML"
+        raise ConfigError(f"framework {shown(module['framework'])}: only megatron is read here; {instead}")
     model = str(module.get("model", BASE)).removesuffix(".yaml")
     if model not in OPTIONS["models"]:
         known = ", ".join(sorted({*OPTIONS["models"]} - {BASE}))

@@ -104,8 +104,6 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
         yield "layout.distributed_optimizer: it shards weights too (layout.sharded=true), or nothing"
     if layout.context > 1 and not layout.sharded:
         yield f"layout.context={layout.context}: it shards weights over context x data; set layout.sharded=true"
-    if layout.sharded and layout.data * layout.context == layout.replicas:
-        yield "layout.sharding: data x context / replicas = 1 GPU has all weights; use none"
     if layout.data % layout.replicas:
         yield f"layout.replicas={layout.replicas}: replicas divide the {layout.data} data-parallel GPUs"
     levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
