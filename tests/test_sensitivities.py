@@ -23,7 +23,8 @@ def gained_of_transfers(run):
     """Of all transfers and collectives; what one device does alone stays at 0."""
     plan, columns = run.plan, {"transfer_seconds": run.plan.transfer_seconds + STEP * run.plan.remote}
     if plan.barriers is not None:
-        columns["barrier_seconds"] = plan.barrier_seconds + STEP * spans_devices(run.schedule, plan.barriers)
+        longer = plan.barriers.seconds + STEP * spans_devices(run.schedule, plan.barriers)
+        columns["barriers"] = dataclasses.replace(plan.barriers, seconds=longer)
     return (rerun(run, **columns).makespan - run.makespan) / STEP
 
 

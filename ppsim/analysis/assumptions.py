@@ -107,7 +107,7 @@ def unused_keys(timeline: TimelineColumns) -> Iterator[str]:
 
 def _has_noise(timeline: TimelineColumns) -> bool:
     plan, smooth = timeline.plan, repriced(timeline.plan, timeline.table)
-    names = ("seconds", "transfer_seconds", "gathers", "reductions", "copies", "barrier_seconds", "optimizer_seconds")
+    names = ("seconds", "transfer_seconds", "gathers", "reductions", "copies", "barriers", "optimizer_seconds")
     return not all(equal(getattr(plan, name), getattr(smooth, name)) for name in names)
 
 
@@ -132,7 +132,7 @@ def _everything(timeline: TimelineColumns, costs: CostModel, table: CostTable) -
         memory = static, ActivationMemory(schedule, table, held).changes(), sent, backward, logits
     return (
         structure(table), spread, other.seconds, other.transfer_seconds, other.gathers, other.reductions, other.copies,
-        other.barrier_seconds, other.optimizer_seconds, other.ports, table.workload,
+        other.barriers, other.optimizer_seconds, other.ports, table.workload,
         collective_fraction(schedule, table), ActivationMemory(schedule, table, table.stage_share).changes(), memory,
     )  # fmt: skip
 

@@ -16,7 +16,8 @@ from ppsim.base.immutable import cached_on
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.resolve import dependencies, seconds_away
-from ppsim.plan.streams import OFFLOADS
+from ppsim.plan.streams import OFFLOADS, Copies
+from ppsim.schedule.barriers import Barriers
 from ppsim.timeline import TimelineColumns
 
 
@@ -62,7 +63,7 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         "memory": head + _shortest_holding(run, before, lengths, weight) / np.maximum(peaks, 1e-300) + tail,
     }
     if run.plan.copies is not None:
-        per_device["copies"] = _copy_bounds(run, lengths, before, after)
+        per_device["copies"] = _copy_bounds(run, run.plan.copies, lengths, before, after)
     paths = _device_paths(run, lengths, weight)
     if paths:
         moves = run.plan.copies is not None or run.schedule.recomputes
@@ -70,7 +71,7 @@ def lower_bound(run: TimelineColumns) -> LowerBound:
         per_device["counting"] = makespan_bounds(paths, limits, makespan(run))
     unrounded = {name: float(seconds.max()) for name, seconds in per_device.items()}
     if run.plan.barriers is not None:
-        unrounded["collectives"] = _collective_bound(run, *around_collectives)
+        unrounded["collectives"] = _collective_bound(run.plan.barriers, *around_collectives)
     unrounded["dataflow"] = float((before + lengths + after).max())
     bounds = {name: _without_rounding(seconds, makespan(run)) for name, seconds in unrounded.items()}
     which = max(bounds, key=lambda name: bounds[name])
@@ -92,14 +93,14 @@ def _shortest_times_around(run: TimelineColumns, lengths: np.ndarray) -> tuple[n
     """
     plan, rows, seconds = run.plan, len(lengths), lengths
     source, target, delay = dependencies(plan)
-    if plan.barriers is not None and plan.barrier_seconds is not None:
+    if plan.barriers is not None:
         first, second = plan.barriers.edges(rows)
         of_microbatch = np.minimum(first, second) < rows  # one of the two is a row
         outputs = np.flatnonzero(plan.barriers.own_output >= 0)
         source = np.concatenate([source, first[of_microbatch], plan.barriers.own_output[outputs]])
         target = np.concatenate([target, second[of_microbatch], outputs])
         delay = np.append(delay, np.zeros(len(source) - len(delay)))
-        seconds = np.append(lengths, plan.barrier_seconds)
+        seconds = np.append(lengths, plan.barriers.seconds)
     order = topological_order(source, target, np.ones(len(seconds), bool))
     first, edges = grouped(source, np.arange(len(source)), len(seconds))
     before, after = np.zeros((2, len(seconds)))
@@ -120,14 +121,14 @@ def fill_longest_chains(order, first, targets, delay, seconds, before, after):
             after[node] = max(after[node], delay[edge] + seconds[targets[edge]] + after[targets[edge]])
 
 
-def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _copy_bounds(
+    run: TimelineColumns, copies: Copies, lengths: np.ndarray, before: np.ndarray, after: np.ndarray
+) -> np.ndarray:
     """Return the shortest makespan that the copies one way of a device, or its switch, allow, float64 (devices,).
 
     It is the sum of the shortest time before the first copy, all copies, and the shortest time after the last copy.
     """
-    copies, bounds = run.plan.copies, np.zeros(run.schedule.devices)
-    if copies is None:
-        return bounds
+    bounds = np.zeros(run.schedule.devices)
     at = copies.stage, copies.microbatch
     own, user = (table[at] for table in row_tables(run.schedule))
     recompute = row_table(run.schedule, run.schedule.kind == Kind.R)[at]
@@ -145,15 +146,12 @@ def _copy_bounds(run: TimelineColumns, lengths: np.ndarray, before: np.ndarray, 
     return bounds
 
 
-def _collective_bound(run: TimelineColumns, before: np.ndarray, after: np.ndarray) -> float:
+def _collective_bound(barriers: Barriers, before: np.ndarray, after: np.ndarray) -> float:
     """Return the shortest makespan that the collectives of one stream, one after the other, allow.
 
     `before` and `after` are the shortest seconds before each collective's start and after its end.
     """
-    barriers, seconds = run.plan.barriers, run.plan.barrier_seconds
-    if barriers is None or seconds is None:
-        return 0.0
-    begins = barriers.streams[:-1]
+    seconds, begins = barriers.seconds, barriers.streams[:-1]
     heads, tails = (np.minimum.reduceat(np.where(seconds > 0, column, np.inf), begins) for column in (before, after))
     every = heads + np.add.reduceat(seconds, begins) + tails
     return float(np.where(np.isfinite(every), every, 0.0).max())

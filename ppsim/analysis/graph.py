@@ -283,8 +283,8 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
     if (copies := plan.copies) is not None:
         kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
         add_stream(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
-    if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
-        own = add(COLLECTIVE, plan.barrier_seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
+    if (barriers := plan.barriers) is not None:
+        own = add(COLLECTIVE, barriers.seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)
         before, after = barriers.edges(len(node))
         edges.append((np.append(node, own)[before], np.append(node, own)[after]))
     return _Streams(*map(np.concatenate, zip(*found, strict=True))), edges

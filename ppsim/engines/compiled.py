@@ -118,10 +118,10 @@ def _posted_items(plan: Plan, posts: Posts) -> tuple[Posted, Items, np.ndarray]:
             seconds.append(stream.seconds)
             made.append((stream.device, stream.before, number))
             count += len(number)
-    if (barriers := plan.barriers) is not None and plan.barrier_seconds is not None:
+    if (barriers := plan.barriers) is not None:
         needed[:, 2] = np.where(barriers.needs >= 0, count + barriers.needs, -1)
         tables.append(_barrier_links(barriers, count))
-        seconds.append(plan.barrier_seconds)
+        seconds.append(barriers.seconds)
         # Before other posts at the same row: messages may take time of the host.
         made.insert(0, (schedule.device[barriers.producer], barriers.producer + 1, count + barriers.of_producer))
     items = Items(np.concatenate(tables), needed, count)

@@ -89,7 +89,7 @@ class SideWork:
             zip(barriers.producer.tolist(), barriers.of_producer.tolist(), strict=True),
         )
         return cls(
-            env, plan, plan.barrier_seconds,
+            env, plan, barriers.seconds,
             posts=((device[row], row + 1, barrier) for row, barrier in sorted(fed)),
             follows=((barrier, barrier + 1) for barrier in barriers.followed.tolist()),
             users=((row, barrier) for row, barrier in enumerate(barriers.needs.tolist()) if barrier >= 0),

@@ -129,12 +129,12 @@ def _slice_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the dependencies of collectives, numbered after the rows; a device adds to them in list order."""
     barriers, rows = plan.barriers, len(plan.source)
-    if barriers is None or plan.barrier_seconds is None:
+    if barriers is None:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     added = np.sort(barriers.producer)
     same_device = np.flatnonzero(np.diff(plan.schedule.device[added]) == 0)
     source, target = map(np.append, (added[same_device], added[same_device + 1]), barriers.edges(rows))
-    return source, target, np.append(np.zeros(rows), plan.barrier_seconds)[source]
+    return source, target, np.append(np.zeros(rows), barriers.seconds)[source]
 
 
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
@@ -149,11 +149,14 @@ def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) 
     source = np.where(plan.source[old] >= 0, new[plan.source[old]], -1).astype(np.int32)
     schedule.mark_valid(source)
     again = posts_in_order if plan.message_overhead else unqueued_posts
+    barriers = find_barriers(schedule)
+    if barriers is not None and plan.barriers is not None:
+        barriers = replace(barriers, seconds=plan.barriers.seconds)
     return replace(
         plan,
         schedule=schedule,
         posts=None if plan.posts is None else again(schedule),
-        barriers=find_barriers(schedule),
+        barriers=barriers,
         row_lengths=plan.seconds[old],
         fused=plan.fused[old],
         transfer_lengths=plan.transfer_seconds[old],

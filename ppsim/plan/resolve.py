@@ -66,7 +66,6 @@ class Plan(EqualColumns):
     noise: Mapping[str, Any] | None = None  # jitter, seed and number of the sample whose factors the lengths contain
     copies: Copies | None = None  # OFFLOADs and RELOADs, and the moves of evicted activations
     barriers: Barriers | None = None  # the collectives of an output layer that is cut over devices
-    barrier_seconds: np.ndarray | None = None  # float64 (barriers,)
     dispatch: str = "list"  # "ready" if the devices chose the order of the lists
     message_overhead: float = 0.0  # host seconds of each SEND and RECV
 
@@ -178,9 +177,8 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
     costs = _costs_of(compute, table, gathers, find_reductions(schedule, table), copies, barriers, optimizer)
     blocking = transport == "blocking"
     return _without_shortest(
-        Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, barriers=barriers,
-             **costs)
-    )  # fmt: skip
+        Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, **costs)
+    )
 
 
 def dependencies(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -230,7 +228,7 @@ def _costs_of(
         "gathers": _with_seconds(gathers, table.unshard_seconds),
         "reductions": _with_seconds(reductions, table.reduce_seconds),
         "copies": None if copies is None else with_costs(copies, schedule, table),
-        "barrier_seconds": None if barriers is None else barrier_seconds(schedule, table, barriers),
+        "barriers": barriers and replace(barriers, seconds=barrier_seconds(schedule, table, barriers)),
         "optimizer_seconds": None if optimizer is None else optimizer_step_seconds(schedule, table),
         "ports": make_ports(schedule, table),
         "message_overhead": float(table.message_overhead),
@@ -249,7 +247,7 @@ def _lengths(plan: Plan) -> dict[str, np.ndarray]:
         "gathers": None if plan.gathers is None else plan.gathers.seconds,
         "gradient reductions": None if plan.reductions is None else plan.reductions.seconds,
         "copies of activations": None if plan.copies is None else plan.copies.seconds,
-        "collectives of the output layer": plan.barrier_seconds,
+        "collectives of the output layer": None if plan.barriers is None else plan.barriers.seconds,
         "optimizer steps": plan.optimizer_seconds,
         "messages": None if plan.posts is None else np.array([plan.message_overhead * len(plan.posts.transfer)], float),
     }

@@ -44,6 +44,7 @@ class Barriers(SizedColumns, EqualColumns):
     # int32, one entry per row of the schedule: the F of the last stage that an S of the same device needs in place of a
     # broadcast, or -1
     own_output: np.ndarray
+    seconds: np.ndarray  # float64 (barriers,); 0 if no costs are known
 
     @property
     def followed(self) -> np.ndarray:
@@ -92,6 +93,7 @@ def find_barriers(schedule: ScheduleColumns) -> Barriers | None:
         producer[order].astype(np.int32),
         np.where(own_output >= 0, -1, needs).astype(np.int32),
         own_output,
+        np.zeros(len(keys)),
     )
 
 
