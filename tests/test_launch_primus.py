@@ -52,6 +52,8 @@ def test_a_printed_experiment_has_known_keys_and_reads_back_as_the_same_run(make
     text = ppsim.to_launch(config, "Primus")
     assert overrides(text).keys() <= options_of(RECORD).keys()
     back = ppsim.from_launch("Primus", text)
+    gpus = back.data["hardware"].get("gpus")  # also if the call gives those that the text notes
+    assert ppsim.from_launch("Primus", text, gpus=gpus).data == back.data
     assert back.build() == config.build()
     ours, theirs = config.simulate(), back.simulate()
     assert theirs.layout_string == ours.layout_string

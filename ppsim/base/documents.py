@@ -78,7 +78,7 @@ def _read(text: str, place: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f": line {mark.line + 1}" if mark else ""
-        problem = re.split("\n| with value", error.problem or error.context or "not YAML")[0]
+        problem = re.split("\n| with value", error.problem or error.context or "not YAML")[0].removeprefix("but ")
         kind = ConfigError if isinstance(error, DuplicateKeyError) else NotYamlError
         raise kind(f"{place}{line}: {problem}") from None
     except (YAMLError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:

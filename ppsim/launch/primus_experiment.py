@@ -134,7 +134,8 @@ def _experiment(text: str, gpus: int | None) -> Reading:
         known = ", ".join(sorted({*OPTIONS["models"]} - {BASE}))
         raise ConfigError(f"model {shown(model)} is not known here, only {known}; use {BASE} with sizes as overrides")
     own = {str(key): value for key, value in keys.items()}
-    return _read(own, OPTIONS["models"][model], notes, gpus or notes.pop("gpus", None))
+    noted = notes.pop("gpus", None)
+    return _read(own, OPTIONS["models"][model], notes, gpus or noted)
 
 
 def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str, Any], gpus: int | None) -> Reading:
