@@ -120,6 +120,14 @@ def test_samples_of_a_batch_choose_each_for_themselves():
     assert (batch.makespan < listed.makespan).all()
 
 
+def test_samples_that_choose_other_orders_have_their_own_peaks():
+    schedule, jitter = ppsim.build("zb-v", devices=4, microbatches=8), ppsim.Jitter(actions=0.3)
+    batch = ppsim.simulate_many(schedule, SPLIT, jitter=jitter, samples=8, dispatch="ready", memory_limit=8)
+    assert batch.peak_activations[0] == ready(schedule, SPLIT, jitter=jitter, memory_limit=8).peak_activations.max()
+    assert len({*batch.peak_activations.tolist()}) > 1
+    assert batch.peak_activations.max() <= 8
+
+
 def test_reductions_and_optimizer_follow_the_order_that_ran():
     costs = ppsim.Costs(input_grad=1, weight_grad=1, reduce_grad=0.5, optimizer_step=1)
     schedule, jitter = ppsim.build("zb-h1", devices=4, microbatches=8), ppsim.Jitter(actions=0.4)

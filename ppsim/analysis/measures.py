@@ -52,7 +52,6 @@ class Measure:
     guarded: bool = False  # True if `ppsim check` checks it against a baseline
     bigger_is_worse: bool = True
     optional: bool = False  # True if a page leaves it out if it is unknown, or 0 on every device
-    fixed_by_order: bool = False  # True if the order of the lists sets it, so that all samples of jitter share it
 
     @property
     def title(self) -> str:
@@ -194,7 +193,7 @@ _ROWS = (
         "I frees the part that only it needs, W the rest; if an R follows, F adds only the stored input and R the rest",
         peak_activations, (*_PAGES, "devices", "batch"),
         short="maximum live activations of a device, in microbatches of one device share", guarded=True,
-        fixed_by_order=True, used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
+        used_by='papers\' "M_B", "m_a" or "activations of p microbatches"',
         short_unit="microbatches per device",
     ),
     Measure(

@@ -314,7 +314,5 @@ def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -
         timeline = timeline_of_plan(Timeline, plan, table, model, engine)
         batch.engine = timeline.engine
         for measure in map(MEASURES.__getitem__, batch.measures):
-            column = getattr(batch, measure.name)
-            unchanged = measure.fixed_by_order and index % batch.samples > 0
-            column[index] = column[index - 1] if unchanged else measure.number(timeline)
+            getattr(batch, measure.name)[index] = measure.number(timeline)
     return batch
