@@ -189,6 +189,12 @@ def four():
     return [run(name, devices=8, microbatches=32, costs=costs) for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
 
 
+def test_all_slowest_devices_are_marked_unless_they_are_most_of_them():
+    found = [unpacked(page_of(run(costs=ppsim.Costs(forward=one))))[0]["slow"] for one in ([2, 2, 1, 1], [2, 2, 2, 1])]
+    words = "device 0 computes 14 % longer than the average device; device 1 as long"
+    assert found == [{"0": words, "1": words}, {}]
+
+
 @pytest.mark.parametrize(("timelines", "most"), [([run()], 60_000), (four(), 60_000), ([large()], 100_000)])
 def test_charts_of_every_size_are_one_small_page_without_library_or_network(timelines, most):
     page = page_of(*timelines)

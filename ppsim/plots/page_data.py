@@ -82,8 +82,9 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
         busy = timeline.device_busy
         first, *others = np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
-        also = f"; device{'s' * (len(others) > 1)} {', '.join(map(str, others))} as long" if others else ""
-        slow = dict.fromkeys([first, *others], words + also)
+        also = [f"device {', '.join(map(str, others))} as long"] * (0 < len(others) < 4)
+        if 2 * len(others) < len(busy) - 1:  # else the others are the fast ones
+            slow = dict.fromkeys([first, *others], "; ".join([words, *also]))
     experts = getattr(getattr(timeline.costs, "model", None), "experts", 0) > 0
     running = frameworks_running(timeline.schedule.name, experts, _has_encoder_elsewhere(timeline))
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
@@ -105,7 +106,8 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "tick": tick_seconds(timeline),
         "box": boxes.median,
         "areas": [
-            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)} for one in areas(boxes)
+            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)}
+            for one in sorted(areas(boxes), key=lambda one: one.first - one.last)  # the widest has the name of several
         ],
         "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,

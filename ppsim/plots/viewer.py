@@ -128,7 +128,7 @@ def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
 
 def style() -> str:
     """Return the style sheet of the viewer, for all pages that contain one; the script sets its colours."""
-    return re.sub(r"(?m) */\*.*?\*/|^ +", "", _read("viewer.css"))
+    return re.sub(r"(?m) */\*.*?\*/|^ +|(?<=[{;]) | (?=[{}])", "", _read("viewer.css"))
 
 
 def _themes() -> str:

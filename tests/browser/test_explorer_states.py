@@ -498,6 +498,8 @@ def test_pictures_stay_until_all_of_the_changed_problem_are_there(page, explorer
     page.until_true(lambda: "done, drawn with the others" in page.run(words), "the first is done")
     drawn = "return [find('title').textContent, ...viewerPlaces.map(({ chart }) => [chart.makespan, chart.dimmed])]"
     page.until_true(lambda: page.run(drawn) == ["4 devices, 32 microbatches", [105, 0.6], [99, 0.6]], "held")
+    first = "const [one] = runs; runs[0] = { flight: {} }; const found = baseOf(); runs[0] = one; return found"
+    assert page.run(first) == 0  # before its first picture too
     page.run("answer()")
     page.until_true(lambda: page.run(drawn) == ["4 devices, 8 microbatches", [33, 0], [27, 0]], "both at once")
 

@@ -459,20 +459,28 @@ def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_na
     page.until(framed)
 
 
-def test_a_name_describes_the_place_on_which_it_stands(page, tmp_path, sized):
-    sized(1150, 900)
-    path = tmp_path / "four.html"
-    runs = [ppsim.simulate(ppsim.build(name, devices=8, microbatches=32), ppsim.Costs(latency=0.1)) for name in FOUR]
-    path.write_text(page_of(*runs), encoding="utf-8")
-    page.open(path.as_uri())
-    texts = page.browser.execute_async_script(
+def texts_drawn(page):
+    """The texts of the canvas, in the order in which they are drawn."""
+    return page.browser.execute_async_script(
         "const seen = [], { prototype } = CanvasRenderingContext2D, own = prototype.fillText;"
         "prototype.fillText = function (text) { seen.push(text); own.apply(this, arguments); };"
         "dispatchEvent(new Event('resize'));"
         "requestAnimationFrame(() => requestAnimationFrame(() => { prototype.fillText = own; arguments[0](seen); }))"
     )
+
+
+def test_a_name_describes_the_place_on_which_it_stands_and_is_not_repeated(page, tmp_path, sized):
+    sized(1150, 900)
+    path = tmp_path / "four.html"
+    runs = [ppsim.simulate(ppsim.build(name, devices=8, microbatches=32), ppsim.Costs(latency=0.1)) for name in FOUR]
+    path.write_text(page_of(*runs), encoding="utf-8")
+    page.open(path.as_uri())
+    texts = texts_drawn(page)
     assert "F + I + W" in texts
     assert "F + idle" not in texts  # the mean of forwards with one gap, which is nowhere
+    path.write_text(page_of(ppsim.simulate(ppsim.build("hanayo", devices=8, microbatches=128))), encoding="utf-8")
+    page.open(path.as_uri())
+    assert 0 < texts_drawn(page).count("B") <= 5  # of 16 equal areas
 
 
 def test_deep_zoom_draws_no_line_of_the_grid_over_rows(page, stacked):

@@ -21,8 +21,8 @@ const all = () => state.schedules.map((_, index) => index);
 const nameOf = (index) => state.schedules[index].name || state.schedules[index].schedule || "schedule";
 const isLive = (index) => runs[index]?.good && !runs[index].result.faults;
 function baseOf() {   // the chosen one, or the first with numbers
-  const chosen = Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1);
-  return isLive(chosen) || runs[chosen]?.result?.stopped ? chosen : all().find(isLive) ?? chosen;
+  const chosen = Math.min(Number(new URLSearchParams(state.view).get("base")) || 0, state.schedules.length - 1), { faults, stopped } = runs[chosen]?.result ?? {};
+  return !faults || stopped ? chosen : all().find(isLive) ?? chosen;
 }
 
 const rowsOf = ({ by_device = [] }) => [by_device.filter((row) => Object.values(row).some((value) => value !== ""))].find((rows) => rows.length);   // in which something is typed, if any

@@ -119,13 +119,15 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
 
 const hasAreas = (chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 4);   // nobody sees single boxes
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
-  const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place);
+  const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = [];
   for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + wide / 2, x2 - wide / 2), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
     const spot = spots.find(([x, y]) => isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
-    if (spot) write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
+    if (!spot || named.some(([other, y]) => other === words && Math.abs(y - spot[1]) < 60)) continue;   // once is enough
+    named.push([words, spot[1]]);
+    write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
   }
 }
 
@@ -294,7 +296,7 @@ const runsHead = () => (options.fragment && !phone() && charts.every(({ runs }) 
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
-  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`] : ["vs own bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
+  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs own bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
     unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule, without a change of the model"]][at] ?? null;
 }
 
@@ -308,9 +310,8 @@ function against() {   // the heading of differences, which names the base
   return widthOf(name) > (phone() ? 84 : 150) ? "vs base" : name;
 }
 
-function baseChart() {   // the chosen one, or the first with numbers
-  const has_numbers = (chart) => chart?.step && !chart.faulty;
-  return has_numbers(charts[base]) ? charts[base] : charts.find(has_numbers) ?? charts[base];
+function baseChart() {   // the chosen one, also while it is simulated for the first time, or the first with numbers
+  return charts[base]?.faulty ? charts.find(({ step, faulty }) => step && !faulty) ?? charts[base] : charts[base];
 }
 
 function differenceOf(chart) {
