@@ -16,7 +16,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {  # --data-parallel-sharding-strategy -
     "optim_grads_params": {"sharded": True, "sharded_by": "block"},
 }
 RECOMPUTE = ("none", "norms", "latent", "norms+activations", "norms+activations+latent", "selective", "full")
-FP8_RECIPES = {"tensor": "tensorwise", "delayed": "delayed", "block": "blockwise"}  # our recipe -> its --fp8-recipe
 
 # Entries of the vocabularies of --tokenizer-type, before padding; Llama 3's for any other. Those from Mixtral on are
 # Primus's: vocab_size of config.json at their tokenizer_model.
@@ -27,7 +26,7 @@ VOCABULARIES = {
 LARGE_VOCABULARY = 128256
 
 # Every option by the group of its parser: version, source, and names of a group with blanks between them. `left_out`
-# and `left_out_groups` change no step time or memory that ppsim models.
+# and `left_out_groups` change no step time or memory that ppsim models; `rows` are keys of a config with their flags.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.json").read_text(encoding="utf-8"))
 
 # each_expert: Transformer Engine's nvte_multi_stream_cublas_gemm (common/gemm/cublaslt_gemm.cu).

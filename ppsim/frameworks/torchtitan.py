@@ -29,8 +29,8 @@ def _read(name: str) -> dict[str, Any]:
     return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-# Options by section: version, source, names of a section with blanks between them, what other versions have, and those
-# that change no step time or memory that ppsim models.
+# Options by section: version, source, names of a section with blanks between them, what other versions have, those
+# that change no step time or memory that ppsim models, and `rows` of a config's keys with their options.
 OPTIONS: Mapping[str, Any] = _read("torchtitan_options.json")
 
 # Sizes of models by module and flavor, and options of the module's named configs.

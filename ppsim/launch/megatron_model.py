@@ -17,67 +17,13 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.model import Model
 from ppsim.frameworks import options_of
 from ppsim.frameworks.megatron import OPTIONS
-from ppsim.launch.reading import YES, Flags, Launch, Row
+from ppsim.launch.reading import Flags, Launch, Row
 from ppsim.launch.shell import computed
 from ppsim.schedule.columns import ScheduleColumns
 
-MODEL = (
-    Row("model.num_layers", "num-layers"),
-    Row("model.hidden", "hidden-size"),
-    Row("model.ffn", "ffn-hidden-size"),
-    Row("model.heads", "num-attention-heads"),
-    Row("model.sequence", "seq-length"),
-    Row("model.gated", "swiglu", YES, False),
-    Row("model.norm", "normalization", {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}, "layernorm"),
-    Row("model.positions", "position-embedding-type", {"rotary": "rope", "learned": "learned_absolute"}, "learned"),
-    Row("model.tied_embeddings", "untie-embeddings-and-output-weights", {False: ""}, True),
-    Row("model.head_norm", "qk-layernorm", YES, False),
-    Row("model.clamped", "activation-func-clamp-value", {True: "7.0"}, False),
-    Row("model.prediction_layers", "mtp-num-layers", None, 0),
-)
+ROWS = Row.tables(OPTIONS)
 NEEDED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
-BACKEND = Row(
-    "model.attention", "attention-backend", {"full": "unfused", "flash": "flash"}, "flash",
-    also={"auto": "flash", "fused": "flash"},
-)  # fmt: skip
-ATTENTION = (
-    Row("model.head_size", "kv-channels", None, 0),
-    Row("model.attention_gate", "attention-output-gate", YES, False),
-)
-LATENT = (
-    Row("model.key_value_rank", "kv-lora-rank", default=32),
-    Row("model.query_rank", "q-lora-rank", None, 0),
-    Row("model.head_size", "qk-head-dim", default=128),
-    Row("model.rotary_head_size", "qk-pos-emb-head-dim", default=64),
-    Row("model.value_head_size", "v-head-dim", default=128),
-)
-EXPERTS = (
-    Row("model.experts", "num-experts"),
-    Row("model.experts_per_token", "moe-router-topk"),
-    Row("model.expert_ffn", "moe-ffn-hidden-size", None, 0),
-    Row("model.expert_hidden", "moe-latent-size", None, 0),
-    Row("model.shared_gate", "moe-shared-expert-gate", YES, False),
-)
-# Sizes of a state: of Mamba-2 layers, of gated delta nets, of the indexer of sparse attention.
-MAMBA = (
-    Row("model.state_heads", "mamba-num-heads"),
-    Row("model.state_head_size", "mamba-head-dim", None, 64),
-    Row("model.state_size", "mamba-state-dim", None, 128),
-    Row("model.state_groups", "mamba-num-groups", None, 8),
-)
-DELTA_NET = (
-    Row("model.state_heads", "linear-num-value-heads", None, 32),
-    Row("model.state_head_size", "linear-value-head-dim", None, 128),
-    Row("model.state_size", "linear-key-head-dim", None, 128),
-    Row("model.state_groups", "linear-num-key-heads", None, 16),
-    Row("model.conv_size", "linear-conv-kernel-dim", None, 4),
-)
-INDEXER = (
-    Row("model.index_heads", "dsa-indexer-n-heads"),
-    Row("model.index_head_size", "dsa-indexer-head-dim"),
-    Row("model.index_tokens", "dsa-indexer-topk"),
-)
-SIZES = {"M": MAMBA, "G": DELTA_NET, "D": INDEXER}  # by the letter of their sublayer in a pattern
+SIZES = "MGD"  # sublayers whose states have sizes of their own: Mamba-2, gated delta nets, indexed sparse attention
 LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
 STREAMS = "enable-mhc-connections"
 VARIANT = "experimental-attention-variant"  # of core/models/gpt/experimental_attention_variant_module_specs.py
@@ -153,7 +99,7 @@ def _frequency(blocks: list[bool]) -> str:
 def model_flags(job: Launch, version: str) -> Iterator[str]:
     """Yield the flags of a job's model with their arguments."""
     model = job.costs.model
-    yield from job.flags(*MODEL)
+    yield from job.flags(*ROWS["model"])
     if model.residual_streams > 1:
         yield f"--{STREAMS} --mhc-num-residual-streams {model.residual_streams}"
     if is_hybrid(model):
@@ -163,17 +109,16 @@ def model_flags(job: Launch, version: str) -> Iterator[str]:
     elif "G" in model.pattern:
         nets = _frequency(["G" in letters for letters in model.block_letters])
         yield f"--{VARIANT} gated_delta_net --linear-attention-freq {quote(nets)}"
-    for letter, rows in SIZES.items():
-        if letter in model.pattern:
-            yield from job.flags(*rows)
+    for letter in [one for one in SIZES if one in model.pattern]:
+        yield from job.flags(*ROWS[letter])
     yield f"--max-position-embeddings {model.sequence}"
     yield f"--vocab-size {model.vocabulary}"
     yield "--make-vocab-size-divisible-by 1"
     if model.key_value_rank:
         yield "--multi-latent-attention"
-        yield from job.flags(*LATENT)
+        yield from job.flags(*ROWS["latent"])
     else:
-        yield from job.flags(*ATTENTION)
+        yield from job.flags(*ROWS["attention"])
         if model.key_value_heads != model.heads:
             yield f"--group-query-attention --num-query-groups {model.key_value_heads}"
     if not (model.projection_bias and model.mlp_bias):
@@ -181,13 +126,13 @@ def model_flags(job: Launch, version: str) -> Iterator[str]:
     if not model.dropout:
         yield "--attention-dropout 0.0"
         yield "--hidden-dropout 0.0"
-    yield from job.flags(BACKEND)
+    yield from job.flags(*ROWS["backend"])
     if model.window:
         yield f"--window-size {model.window - 1},0"
         if model.window_period:
             yield f"--window-attn-skip-freq {model.window_period}"
     if model.experts:
-        yield from job.flags(*EXPERTS)
+        yield from job.flags(*ROWS["experts"])
         if model.shared_experts:
             yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
         routed = ["E" in letters for letters in model.block_letters]
@@ -203,34 +148,33 @@ def read_model(flags: Flags) -> dict[str, Any]:
             raise ConfigError(f"--{name} is no flag of Megatron-LM: {instead}")
     if flags.text("position-embedding-type") not in (None, "learned_absolute"):  # others have no learned table
         flags.arguments["position-embedding-type"] = ["rope"]
-    model, pattern = flags.values(*MODEL), _read_pattern(flags)
+    model, pattern = flags.values(*ROWS["model"]), _read_pattern(flags)
     if pattern:
         model |= {"pattern": pattern, "num_layers": sum(letter in LETTERS for letter in pattern.split("/")[0])}
         model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
-    for row in MODEL:
+    for row in ROWS["model"]:
         if row.flag in NEEDED and model[row.name] is None:
             raise ConfigError(f"--{row.flag} is missing, and Megatron-LM needs it: add it, as in --{row.flag} 32")
     _read_attention(flags, model)
     if flags.has(STREAMS):
         model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)
     if flags.has("multi-latent-attention") or "+" in pattern or "D" in pattern:
-        model |= flags.values(*LATENT)
+        model |= flags.values(*ROWS["latent"])
     else:
-        model |= flags.values(*ATTENTION)
-    for letter, rows in SIZES.items():
-        if letter in pattern:
-            model |= flags.values(*rows)
+        model |= flags.values(*ROWS["attention"])
+    for letter in [one for one in SIZES if one in pattern]:
+        model |= flags.values(*ROWS[letter])
     if "M" in pattern:
         model["state_heads"] = model["state_heads"] or 2 * model["hidden"] // model["state_head_size"]
     if flags.has("num-experts"):
-        model |= flags.values(*EXPERTS)
+        model |= flags.values(*ROWS["experts"])
         width = model["expert_ffn"] = model["expert_ffn"] or model["ffn"]
         model["experts_per_token"] = model["experts_per_token"] or (1 if flags.has("deepspeed") else 2)
         shared = flags.number("moe-shared-expert-intermediate-size", flags.number("n-shared-experts", 0) * width)
         model["shared_experts"], rest = divmod(shared, width)
         if rest:
             raise ConfigError(
-                f"--moe-shared-expert-intermediate-size {shared} must be a multiple of the experts' {width}"
+                f"--moe-shared-expert-intermediate-size {shared} must be a multiple of {width}, an expert's"
             )
     if not pattern:
         _read_blocks(flags, model)
@@ -274,7 +218,7 @@ def _read_attention(flags: Flags, model: dict[str, Any]) -> None:
     model["attention_bias"] = flags.has("add-qkv-bias") or not without
     dropouts = [flags.text(name) or "0.1" for name in ("attention-dropout", "hidden-dropout")]
     model["dropout"] = any(float(value) > 0 for value in dropouts if re.fullmatch(r"[0-9.e-]{1,9}", value))
-    flash, forks = BACKEND.read(flags) == "flash", OPTIONS["forks"]
+    flash, forks = flags.values(*ROWS["backend"])["attention"] == "flash", OPTIONS["forks"]
     if flags.has(*forks["before_flash"]):
         flash = flags.has(*forks["flash"])
     model |= {"attention": "flash" if flash else "full", "causal": flash}
@@ -306,7 +250,7 @@ def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
             routed = [one and block >= int(dense) for block, one in enumerate(routed)]
     if {*flags.arguments.get(VARIANT, ())} & {"gated_delta_net", "gdn"} and flags.has(VARIANT):
         nets = _blocks_in(flags, "linear-attention-freq", count, lambda block, every: (block + 1) % every != 0)
-        model |= flags.values(*DELTA_NET)
+        model |= flags.values(*ROWS["G"])
     if not any(nets) and routed == sorted(routed):
         if any(routed):
             model["dense_layers"] = routed.count(False)

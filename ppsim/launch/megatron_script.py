@@ -18,16 +18,14 @@ from ppsim.costs.layout import Layout
 from ppsim.costs.partition import LayoutString, even
 from ppsim.families.interleaved import group_sizes
 from ppsim.frameworks import megatron, megatron_deepspeed, options_of
-from ppsim.frameworks.megatron import FP8_RECIPES, OPTIONS, STRATEGIES
+from ppsim.frameworks.megatron import OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
-from ppsim.launch.megatron_model import PATTERN, is_hybrid
+from ppsim.launch.megatron_model import PATTERN, ROWS, is_hybrid
 from ppsim.launch.reading import (
     ENDING,
-    YES,
     Flags,
     Launch,
     Reading,
-    Row,
     naming_what_to_set,
     notes_in,
     torchrun_gpus,
@@ -40,33 +38,6 @@ SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of 
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
-LAYOUT = (
-    Row("layout.tensor", "tensor-model-parallel-size", None, 1),
-    Row("schedule.devices", "pipeline-model-parallel-size", None, 1),
-    Row("layout.context", "context-parallel-size", None, 1),
-    Row("layout.microbatch_size", "micro-batch-size"),
-    Row("layout.sequence_parallel", "sequence-parallel", YES, False),
-    Row("layout.overlap_data", "overlap-grad-reduce", YES, False),
-    Row("layout.bf16_gradients", "grad-reduce-in-bf16", YES, False),
-    Row("layout.fused_loss", "cross-entropy-loss-fusion", YES, False),
-    Row("layout.fp8_gather", "fp8-param-gather", YES, False),
-    Row("layout.replicas", "num-distributed-optimizer-instances", None, 1),
-)
-EXPERT_LAYOUT = (
-    Row("layout.expert", "expert-model-parallel-size", None, 1),
-    Row("layout.expert_tensor", "expert-tensor-parallel-size"),
-    Row("layout.grouped_experts", "moe-grouped-gemm", YES, False),
-    Row("layout.fused_router", "moe-router-fusion", YES, False),
-    Row(
-        "layout.expert_exchange", "moe-token-dispatcher-type", {"hierarchical": "flex", "all-to-all": "alltoall"},
-        default="all-to-all", also={"allgather": "all-to-all", "alltoall_seq": "all-to-all"},
-    ),
-)  # fmt: skip
-CONTEXT = Row(
-    "layout.context_exchange", "cp-comm-type", {"ring": "p2p", "gather": "allgather", "all-to-all": "a2a"}, "ring"
-)
-TENSOR = Row("layout.overlap_tensor", "tp-comm-overlap", YES, False)
-FP8 = Row("layout.fp8", "fp8-recipe", FP8_RECIPES, default="delayed", also={"mxfp8": "block"})
 
 
 def script_text(job: Launch, version: str, flags: list[str]) -> str:
@@ -166,10 +137,10 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     model, layout = costs.model, costs.layout
     yield from megatron_model.model_flags(job, version)
     if model.experts:
-        yield from job.flags(*EXPERT_LAYOUT)
+        yield from job.flags(*ROWS["expert_layout"])
         if layout.chosen("expert_exchange") == "hierarchical":
             yield "--moe-flex-dispatcher-backend deepep"
-    yield from job.flags(*LAYOUT)
+    yield from job.flags(*ROWS["layout"])
     yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
     if schedule.devices > 1 and not is_hybrid(model):
         yield f"--pipeline-model-parallel-layout {quote(costs.megatron_layout(schedule.num_stages))}"
@@ -182,13 +153,13 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     if schedule.name.startswith("combined"):
         yield "--overlap-moe-expert-parallel-comm"
     if layout.context > 1:
-        yield from job.flags(CONTEXT)
+        yield from job.flags(*ROWS["context"])
     if layout.tensor > 1 and layout.sequence_parallel:
-        yield from job.flags(TENSOR)
+        yield from job.flags(*ROWS["tensor"])
     yield from _sharding_flags(layout)
     if layout.fp8 != "none":
         yield "--fp8-format hybrid"
-        yield from job.flags(FP8)
+        yield from job.flags(*ROWS["fp8"])
     yield from _recompute_flags(layout)
 
 
@@ -248,11 +219,11 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     """Return `reading` with the flags as the sections of a config."""
     model, layout = megatron_model.read_model(flags), dict[str, Any]()
     if "experts" in model:
-        layout |= flags.values(*EXPERT_LAYOUT)
+        layout |= flags.values(*ROWS["expert_layout"])
         flags.has("moe-enable-deepep", "moe-flex-dispatcher-backend")
     else:
-        flags.has(*(row.flag for row in EXPERT_LAYOUT))  # no effect without experts
-    layout |= flags.values(*LAYOUT, CONTEXT, TENSOR)
+        flags.has(*(row.flag for row in ROWS["expert_layout"]))  # no effect without experts
+    layout |= flags.values(*ROWS["layout"], *ROWS["context"], *ROWS["tensor"])
     schedule = {"devices": layout.pop("devices")}
     if not layout["sequence_parallel"]:  # no flag: all-reduces overlap weight gradients (tensor_parallel/layers.py)
         layout["overlap_tensor"] = notes.get("overlap_tensor")
@@ -284,7 +255,7 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
             raise ConfigError(f"--zero-stage {stage} must be 0, 1, 2 or 3")
         layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if flags.text("fp8-format") is not None:
-        layout |= flags.values(FP8)
+        layout |= flags.values(*ROWS["fp8"])
 
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:

@@ -33,7 +33,6 @@ ENDING = {"transport": "directed", "optimizer": "sync"}
 # and devices of the schedule are read, so that a search may give a summary of its lists.
 Rejects = Callable[[DerivedCosts, ScheduleColumns, int], Iterator[str]]
 _MARK = "# ppsim: "
-YES = {True: ""}  # words of a bare flag
 # Names of unrecorded options that change no step: of logs, files, data and learning rates.
 _WITHOUT_EFFECT = re.compile(
     r"(.*\.)?(log|wandb|tensorboard|tokenizer|lr|adam|save|eval|valid|test|train|dataset)[-_].*"
@@ -267,36 +266,43 @@ class Row:
 
     key: str  # dotted key of a config, such as `model.hidden`
     flag: str  # without its hyphens
-    # the flag's argument by the key's value; an empty argument is a bare flag. Default: the argument is a number.
-    words: Mapping[Any, str] | None = None
+    # the key's value by the flag's argument; the first with a value is printed, and an empty one is a bare flag.
+    # Default: the argument is a number.
+    words: Mapping[str, Any] | None = None
     absent: Any = None  # value of the key if the flag is missing; the flag is then not printed for it
     default: Any = None  # value of the key if the flag is missing, for which the flag is printed too
-    also: Mapping[str, Any] = field(default_factory=dict)  # values of further arguments, which are not printed
+
+    @staticmethod
+    def tables(record: Mapping[str, Any]) -> dict[str, list[Row]]:
+        """Return the tables of a framework's record, by name."""
+        return {name: [Row(**row) for row in rows] for name, rows in record["rows"].items()}
 
     @property
     def name(self) -> str:
         """Name of the key within its section."""
         return self.key.partition(".")[2]
 
+    def arguments(self, value: Any) -> list[str]:
+        """Return the arguments that mean a value; empty if the framework has none for it."""
+        return [str(value)] if self.words is None else [word for word, one in self.words.items() if one == value]
+
     def printed(self, value: Any) -> list[str]:
         """Return the flag for a value; no flag if none is needed, or if the framework has no argument for it."""
-        if value is None or value == self.absent or (self.words is not None and value not in self.words):
-            return []
-        argument = str(value) if self.words is None else self.words[value]
-        return [f"--{self.flag} {argument}".rstrip()]
+        arguments = [] if value is None or value == self.absent else self.arguments(value)
+        return [f"--{self.flag} {argument}".rstrip() for argument in arguments[:1]]
 
     def read(self, flags: Flags) -> Any:
         """Return the key's value in a command line; ConfigError if the argument is none of the flag's."""
         missing = self.absent if self.default is None else self.default
         if self.words is None:
             return flags.number(self.flag, missing, least=int(missing == 1))  # the missing size of a group is 1
-        words = {word: value for value, word in self.words.items()} | {**self.also}
-        if words.keys() == {""}:
-            return words[""] if flags.has(self.flag) else missing
+        if self.words.keys() == {""}:
+            return self.words[""] if flags.has(self.flag) else missing
         argument = flags.text(self.flag)
-        values = {word.lower(): value for word, value in words.items()}
+        values = {word.lower(): value for word, value in self.words.items()}
         if argument is not None and argument.lower() not in values:
-            raise ConfigError(f"{flags.sign}{self.flag} {shown(argument)} is not known here; use {' or '.join(words)}")
+            known = " or ".join(self.words)
+            raise ConfigError(f"{flags.sign}{self.flag} {shown(argument)} is not known here; use {known}")
         return missing if argument is None else values[argument.lower()]
 
 

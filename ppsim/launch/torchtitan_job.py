@@ -16,22 +16,24 @@ from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS
 from ppsim.launch.reading import Launch, cannot_run
-from ppsim.launch.torchtitan_reading import CLASS, EXPERT, GROUPS, POLICIES, RESHARD, normalised, read_options, split_of
+from ppsim.launch.torchtitan_reading import CLASS, POLICY, ROWS, normalised, read_options, split_of
 from ppsim.run.schedules import Schedule
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
 CSV_FILE = "schedule.csv"
 PRINTED = (OPTIONS["version"], "main")
+UNNAMED = ("${MODULE}", "${CONFIG}")  # module and config of a model that torchtitan does not have
 FP8_KEYS = ("fp8", "fp8_experts", "fp8_gather")
 
 
 def job_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return the command that launches a job."""
     model, fp8, named = job.costs.model, job.costs.layout.fp8, _named_config(job.costs)
-    module, known = named or ("${MODULE}", "${CONFIG}")
+    module, known = named or UNNAMED
     comments = {
-        f"MODULE and CONFIG, of your own: {model.num_layers} blocks of width {model.hidden}": named is None,
+        f"MODULE and CONFIG, of your own: {model.num_layers} blocks of width {model.hidden}": (module, known)
+        == UNNAMED,
         f"{CSV_FILE} is written by ppsim simulate --csv {CSV_FILE}": _class(job.schedule) is None,
         f"products in fp8 ({fp8}) are set in CONFIG": fp8 != "none",
     }
@@ -47,11 +49,13 @@ def job_flags(job: Launch, version: str) -> list[str]:
     if version not in PRINTED:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
     costs, schedule = job.costs, job.schedule
-    cannot_run("torchtitan", [*_faults_of_lists(schedule)])
+    fault = pytorch_fault(schedule)
+    if not fault and schedule.devices > 1 and _placement_class(schedule) is None:
+        fault = "torchtitan places stages in a loop, or two per device in a V"
+    cannot_run("torchtitan", [f"schedule {schedule.name}: {fault}"] if fault else [])
     printed = list(_flags(job, version))
-    named = _named_config(costs)
-    module = f"--module {named[0]} --config {named[1]}" if named else ""
-    words = " ".join([module, *printed]).split()
+    module, known = _named_config(costs) or UNNAMED
+    words = " ".join([f"--module {module} --config {known}", *printed]).split()
     back = read_options(normalised(words), _notes(job), job.gpus, version)
     if _class(schedule) is None:  # its lists are in a CSV file
         back.data["schedule"] = job.config.data["schedule"]
@@ -87,14 +91,6 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
     return None
 
 
-def _faults_of_lists(schedule: Schedule) -> Iterator[str]:
-    """Yield why torchtitan runs no lists of a schedule, neither by a class nor as a CSV file."""
-    if fault := pytorch_fault(schedule):
-        yield f"schedule {schedule.name}: {fault}"
-    elif schedule.devices > 1 and _placement_class(schedule) is None:
-        yield f"schedule {schedule.name}: it places stages in a loop, or two per device in a V"
-
-
 def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
     """Yield what torchtitan rejects or runs in another way, each with what to change."""
     layout, model = costs.layout, costs.model
@@ -108,7 +104,7 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
         yield f"layout.replicas={layout.replicas}: replicas divide the {layout.data} data-parallel GPUs"
     levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
     partial = layout.recompute_stages, layout.recompute_blocks
-    if not levels <= {*POLICIES} or (levels != {"none"} and partial != (None, None)):
+    if not all(map(POLICY.arguments, levels)) or (levels != {"none"} and partial != (None, None)):
         yield f"layout.recompute={', '.join(levels)}: all blocks run none, full or alternate (its selective policy)"
     empty = [stage for stage, layers in enumerate(costs.stages(schedule.num_stages)) if not layers]
     if empty:
@@ -124,14 +120,14 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
     costs, layout, schedule = job.costs, job.costs.layout, job.schedule
     pipelined = schedule.devices > 1
     yield from _batch_flags(costs, schedule.microbatches_of_a_step, pipelined, version)
-    yield from job.flags(*GROUPS)
+    yield from job.flags(*ROWS["groups"])
     yield f"--parallelism.data_parallel_shard_degree {layout.data // layout.replicas if layout.sharded else 1}"
     yield f"--parallelism.data_parallel_replicate_degree {layout.replicas if layout.sharded else layout.data}"
-    yield from job.flags(EXPERT)
+    yield from job.flags(*ROWS["expert"])
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield "--parallelism.no-enable-sequence-parallel"
     if layout.sharded:
-        yield from job.flags(RESHARD)
+        yield from job.flags(*ROWS["reshard"])
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
     if parts := [name for name, key in (("model", "fused"), ("loss", "fused_loss")) if layout.chosen(key)]:
@@ -148,7 +144,7 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
         if schedule.name == "dualpipe-v" and layout.expert > 1 and layout.overlap is False:
             yield "--parallelism.no-pipeline_parallel_expert_parallel_overlap"
         yield from _partition_flags([stage.get("block", 0) for stage in costs.stages(schedule.num_stages)])
-    yield f"activation-checkpoint:{POLICIES[str(layout.recompute)]}"
+    yield f"activation-checkpoint:{POLICY.arguments(layout.recompute)[0]}"
 
 
 def _batch_flags(costs: DerivedCosts, microbatches: int, pipelined: bool, version: str) -> Iterator[str]:

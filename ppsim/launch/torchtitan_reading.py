@@ -32,35 +32,13 @@ from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
 PROGRAMS = ("train.py", "run_train.sh", "torchtitan.train")
-POLICIES = {"none": "none", "full": "full", "alternate": "selective"}  # layout.recompute -> activation-checkpoint
-BUDGET = "memory-budget"  # another policy, which finds itself what to recompute
-GROUPS = (
-    Row("layout.tensor", "parallelism.tensor_parallel_degree", default=1),
-    Row("layout.context", "parallelism.context_parallel_degree", default=1),
-    Row("schedule.devices", "parallelism.pipeline_parallel_degree", default=1),
-)
-EXPERT = Row("layout.expert", "parallelism.expert_parallel_degree", default=1)
-RESHARD = Row(
-    "layout.sharded_by", "parallelism.fsdp_reshard_after_forward", {"block": "always", "stage": "never"},
-    also={"default": None},
+ROWS = Row.tables(OPTIONS)
+CLASS = Row(
+    "schedule.name", "parallelism.pipeline_parallel_schedule", {theirs: ours for ours, theirs in CLASSES.items()},
+    default="1f1b",
 )  # fmt: skip
-CLASS = Row("schedule.name", "parallelism.pipeline_parallel_schedule", CLASSES, default="1f1b")
-# Of version 0.2.2, and never printed
-POLICY = Row(
-    "layout.recompute", "activation_checkpoint.mode", POLICIES, default="alternate",
-    also={BUDGET: BUDGET, "memory_budget": BUDGET},
-)  # fmt: skip
-ROTATION = Row(
-    "layout.context_exchange", "parallelism.context_parallel_rotate_method", {"ring": "alltoall"},
-    default="gather", also={"allgather": "gather"},
-)  # fmt: skip
-EXPERTS = (
-    Row(
-        "layout.expert_exchange", "parallelism.expert_parallel_comm_backend", {"all-to-all": "standard"},
-        default="all-to-all", also={"deepep": "hierarchical", "hybridep": "hierarchical"},
-    ),
-    Row("layout.expert_tensor", "parallelism.expert_tensor_parallel_degree", default=1),
-)  # fmt: skip
+POLICY = ROWS["policy"][0]
+BUDGET = "memory-budget"  # a policy that finds itself what to recompute
 
 
 def from_job(text: str, gpus: int | None = None) -> Reading:
@@ -80,9 +58,7 @@ def from_job(text: str, gpus: int | None = None) -> Reading:
     words, launcher = launch.command(PROGRAMS)
     marks = ("--training.", "--parallelism.", "--module", "--model.")
     if not launcher and not any(word.startswith(marks) for word in words):
-        raise ConfigError(
-            "holds no options of torchtitan; give the job's TOML, the script that starts it, or its flags"
-        )
+        raise ConfigError("holds no options of torchtitan; give the job's TOML, its start script, or its flags")
     flags = normalised(words)
     for variable, name in (("MODULE", "module"), ("CONFIG", "config"), ("CONFIG_FILE", "job.config_file")):
         if variable in launch.variables:
@@ -145,7 +121,7 @@ def read_options(flags: Flags, notes: Mapping[str, Any], gpus: int | None, versi
     reading = Reading("torchtitan", version)
     model = dict(_read_sizes(flags, notes))
     model["sequence"] = flags.number("training.seq_len") or flags.number("training.max_context_length", 2048)
-    layout = flags.values(*GROUPS, EXPERT)
+    layout = flags.values(*ROWS["groups"], *ROWS["expert"])
     devices = layout.pop("devices")
     layout |= _read_copies(flags, layout, devices, gpus, reading)
     _read_policies(flags, model, layout, devices, reading)
@@ -229,7 +205,7 @@ def _read_copies(
 
 def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], devices: int, reading: Reading) -> None:
     layout["sequence_parallel"] = _on(flags, "parallelism.enable_sequence_parallel", True) and layout["tensor"] > 1
-    unit = RESHARD.read(flags) or ("stage" if devices > 1 else "block")
+    unit = flags.values(*ROWS["reshard"])["sharded_by"] or ("stage" if devices > 1 else "block")
     if layout["sharded"]:  # by default pipelines keep weights gathered, so as not to gather for each microbatch
         layout["sharded_by"] = unit
     parts = ",".join(flags.words("compile.components") or ["model,loss"]).split(",")
@@ -238,8 +214,8 @@ def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], 
     asynchronous = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
     if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
         layout["overlap_tensor"] = True
-    experts = flags.values(*EXPERTS)
-    layout |= flags.values(ROTATION) | (experts if model.get("experts") else {"expert": 1})  # no effect without experts
+    experts = flags.values(*ROWS["experts"])  # no effect without experts
+    layout |= flags.values(*ROWS["rotation"]) | (experts if model.get("experts") else {"expert": 1})
     _read_fp8(flags, layout, reading)
     _read_recompute(flags, layout, model["num_layers"] // devices, reading)
     for name, usual in (("training.dtype", "float32"), ("training.mixed_precision_param", "bfloat16")):
@@ -312,9 +288,7 @@ def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: in
         step_tokens = _size(flags, "training.num_tokens_per_train_step", local_batch * sequence * copies)
         global_batch, rest_of_step = divmod(step_tokens, sequence)
         if rest or rest_of_step or not size:
-            raise ConfigError(
-                f"training.num_tokens_per_microbatch_per_dp_rank {tokens} must be a multiple of {sequence}"
-            )
+            raise ConfigError(f"training.num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of {sequence}")
     else:
         local_batch = _size(flags, "training.local_batch_size", 8)
         size = _size(flags, "parallelism.pipeline_parallel_microbatch_size") if devices > 1 else local_batch
@@ -349,10 +323,10 @@ def _read_partition(flags: Flags, blocks: int, devices: int, single: bool) -> li
         counts = _named_blocks(flags.words(option) or [], blocks)
     stages, rest = divmod(len(counts), devices)
     if rest or (stages != 1 if single else stages < 2):
-        raise ConfigError(
-            f"{len(counts)} stages on {devices} devices: the schedule needs {'one' if single else 'two or more'} per "
-            f"device; change pipeline_parallel_layers_per_stage or module_fqns_per_model_part"
+        needed = (
+            f"its schedule needs {'one' if single else 'two or more'} each; change pipeline_parallel_layers_per_stage"
         )
+        raise ConfigError(f"{len(counts)} stages on {devices} devices: {needed} or module_fqns_per_model_part")
     return counts
 
 
@@ -362,10 +336,8 @@ def _named_blocks(parts: Sequence[str], blocks: int) -> list[int]:
     if layers != [f"layers.{block}" for block in range(blocks)]:
         raise ConfigError(f"parallelism.module_fqns_per_model_part must name layers.0 to layers.{blocks - 1} in order")
     if "tok_embeddings" not in names[0] or not {"lm_head", "output"} & {*names[-1]}:
-        raise ConfigError(
-            "parallelism.module_fqns_per_model_part: tok_embeddings must be in the first stage, and the "
-            "head (lm_head, or output) in the last"
-        )
+        ends = "tok_embeddings must be in the first stage, lm_head or output in the last"
+        raise ConfigError(f"parallelism.module_fqns_per_model_part: {ends}")
     return [sum(name.startswith("layers.") for name in part) for part in names]
 
 
