@@ -332,7 +332,7 @@ def test_yaml_1_2_numbers_are_numbers(write):
         ("a: [1\n", "expected ',' or ']'"),
         ("- 1\n", "is not a config; write sections"),
         ("", "is empty; write sections"),
-        ("a: 1\n---\nb: 2\n", "but found another document"),
+        ("a: 1\n---\nb: 2\n", "line 2: found another document"),
         ("a: 2001-99-99\n", "not YAML: month must be in 1..12"),
         ("1: 2\nschedule: {csv: x}\n", "keys must be text"),
         ("\0", "not YAML"),
