@@ -186,7 +186,7 @@ def _details(profile: Profile) -> Iterator[str]:
     for kind, values in profile.seconds.items():
         pairs = zip(values, profile.interval[kind], strict=True)
         parts = [f"{seconds_text(value)} ± {seconds_text((high - low) / 2, 2)}" for value, (low, high) in pairs]
-        yield f"{kind} by part of the model     {', '.join(parts)}"
+        yield from paragraph(", ".join(parts), f"{kind} by part of the model     ")
     if profile.stretch:
         factors = (f"{kind} {percent_text(factor - 1.0, 2, signed=True)}" for kind, factor in profile.stretch.items())
         yield f"stretch of actions         {', '.join(factors)} (mean over median, fitted to the steps)"

@@ -82,10 +82,10 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     now = None if comparison.current is None else comparison.current.iteration_time
     states, changes = _states(comparison), _changes(comparison, case)
     letters = _letters(comparison, case, changes)
-    over = [row for row in rows if states[row["schedule"]] == "over"]
+    over = [row for row in rows if states[row["schedule"]] == "over" and row["schedule"] != own]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
     left_out = [] if comparison.named else [*over, *slower]
-    best = [row for row in rows if row["schedule"] == own or row not in left_out]
+    best = [row for row in rows if row not in left_out]
     shown = rows if verbose else best
     if not shown:
         return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
@@ -152,7 +152,7 @@ def _states(comparison: Comparison) -> dict[str, str]:
 
 def _changes(comparison: Comparison, case: Config) -> dict[str, dict[str, Any]]:
     """Return by schedule the keys that give the config this schedule; none for lists of a file or of priorities."""
-    names = (run.schedule.name for run in comparison.timelines)
+    names = (run.schedule.name for run in comparison.timelines if "csv" not in case.schedule)
     return {name: study.changes_to(name, case) for name in names if not name.lower().endswith((".csv", study.READY))}
 
 

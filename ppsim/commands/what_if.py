@@ -11,7 +11,7 @@ import typer
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.errors import ConfigError
-from ppsim.base.tables import aligned, paragraph
+from ppsim.base.tables import aligned, paragraph, texts_once
 from ppsim.base.units import difference_text, more_lines, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import SAME, capacity_of, gigabytes, step_text, usable_text
@@ -263,8 +263,7 @@ def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool 
     lines = [*paragraph(f"{what}: {_loss(found, own)}"), "", *aligned(cells, left=1)] if shown else []
     lines += more_lines(len(found.rows) - len(shown))
     if verbose or not found.rows:
-        refusals = [f"  {name}: {reason}" for name, reason in found.refused.items()]
-        lines += ["", "cannot run:", *refusals] if refusals else []
+        lines += ["", "cannot run:", *texts_once(found.refused.items())] if found.refused else []
     elif found.refused:
         lines += ["", *paragraph(f"{', '.join(found.refused)} (-v says why)", "cannot run: ")]
     return "\n".join(lines).lstrip("\n")
@@ -272,8 +271,11 @@ def losses_text(found: Losses, what: str, in_bytes: bool = False, verbose: bool 
 
 def _loss(found: Losses, own: str | None) -> str:
     """Return what the config's schedule loses, and the fastest that fits afterwards."""
-    steps = ((row, f"{step_text(row.before)} -> {step_text(row.after)}") for row in found.rows if row.schedule == own)
-    texts = [f"{own} {text} ({percent_text(row.part, signed=True)})" for row, text in steps]
+    texts = [
+        f"{own} {step_text(row.before)} -> {step_text(row.after)} ({percent_text(row.part, signed=True)})"
+        for row in found.rows
+        if row.schedule == own
+    ]
     best = next((row for row in found.rows if row.fit in ("fits", "") and not row.asynchronous), None)
     texts += [f"the fastest{' that fits' * bool(best.fit)} is {best.schedule}, {step_text(best.after)}"] if best else []
     return "; ".join(texts)

@@ -314,7 +314,7 @@ def _fault(item: Any, data: dict[str, Any]) -> Fault:
 
 
 _MISSING = {
-    "schedule": "a config has a section `schedule` with name, devices and microbatches, or with csv",
+    "schedule": "a config has a section `schedule` with name, devices and microbatches, or csv; ppsim choose finds one",
     "sequences": "give the sequences of one step, all copies together, such as 512",
     "device": "name a device, such as H100 SXM, or give peak, memory and achieved",
     "link": "name the link inside a node, such as NVLink 4, or give bandwidth and latency",

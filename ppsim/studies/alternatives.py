@@ -15,13 +15,13 @@ from ppsim.base.compiling import can_compile
 from ppsim.base.units import counted, format_quantity
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.layers import MODULES, RECOMPUTE
+from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.partition import BALANCED
 from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.free_keys import ONE_DEVICE, SHARDINGS, Key, Needs, divisors, lacks, needed
+from ppsim.studies.free_keys import ONE_DEVICE, SHARDINGS, Key, Needs, divisors, lacks, needed, recompute_levels
 from ppsim.studies.points import memory_limit
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
@@ -29,7 +29,6 @@ STAGES_TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 MAX_SEQUENCES = 16  # sequences of a microbatch
 MAX_CONTEXT = 32
 GROUPS = {Key.TENSOR: "TP", Key.CONTEXT: "CP", Key.DEVICES: "PP", Key.DATA: "DP"}
-MODULE_SETS = (*MODULES, "norms+activations")
 FRACTIONS_RECOMPUTED = (0.25, 0.5, 0.75)
 ENDS = {"layout.first_stage_layers": None, "layout.last_stage_layers": None}
 SCHEDULES, LAYOUTS, OPTIONS, HARDWARE = "schedules", "layouts", "options", "hardware"
@@ -276,22 +275,14 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     now = costs.layout.recompute_of_stages(stages)
     blocks = costs.layout.recompute_blocks
     whole = {"layout.recompute_stages": None, "layout.recompute_blocks": None}
-    absent = {"selective": costs.model.attention != "full", "latent": not costs.model.key_value_rank}
-    absent["streams"] = costs.model.residual_streams < 2
-    for level in (*RECOMPUTE, *MODULE_SETS):
-        if not absent.get(level) and ({*now} != {level} or blocks is not None):
+    known = searched_layouts(None, costs.layout.framework).recompute
+    for level in recompute_levels(costs.model, (*known, "streams")):
+        if {*now} != {level} or blocks is not None:
             yield Change(f"recompute {level}", {Key.RECOMPUTE_LEVEL: level, **whole}, "recompute")
     per_stage = costs.model.num_layers // stages
     for count in sorted({round(fraction * per_stage) for fraction in FRACTIONS_RECOMPUTED} - {0, per_stage, blocks}):
         keys = {Key.RECOMPUTE_LEVEL: "full", "layout.recompute_stages": None, "layout.recompute_blocks": count}
         yield Change(f"recompute {count} of {per_stage} blocks per stage", keys, "recompute")
-    if run.peak_memory is not None:
-        fullest = int(run.peak_memory.argmax())
-        held = set(run.schedule.holdings[run.schedule.holdings[:, 0] == fullest, 1].tolist())
-        levels = ["full" if stage in held else level for stage, level in enumerate(now)]
-        if levels != now:
-            words = f"recompute full on device {fullest}, the fullest"
-            yield Change(words, {Key.RECOMPUTE_LEVEL: levels, **whole}, "recompute")
 
 
 def _sharding_changes(costs: DerivedCosts, devices: int) -> Iterator[Change]:

@@ -371,13 +371,10 @@ def _chosen(item: str | Schedule, case: Config) -> _Chosen:
 
 def changes_to(name: str, case: Config) -> dict[str, Any]:
     """Return the keys that give a config the schedule of a row of `compare`, the last ones as its framework needs."""
-    one, section = _chosen(name, case), case.schedule
+    one = _chosen(name, case)
     keys = {"schedule.name": one.item.name, "schedule.stages_per_device": one.stages}
-    if one.item.name != section.get("name"):
+    if one.item.name != case.schedule.get("name"):
         keys["schedule.options"] = None
-    if "csv" in section:
-        keys |= dict(zip(("schedule.devices", "schedule.microbatches"), _sizes(case), strict=True))
-        keys |= {"schedule.csv": None, "schedule.slices": None}
     needs = searched_layouts(None, value_at(case.data, "layout.framework")).needs.get(one.item.name, {})
     layout = getattr(case.costs, "layout", None)
     idle = {f"layout.{key}" for key in idle_overlaps(layout)} if isinstance(layout, Layout) else ()

@@ -134,16 +134,19 @@ def _names(job: Job) -> list[str]:
     ]
 
 
-def _recompute_levels(job: Job) -> list[str]:
-    """Return the levels that free something of the model, and that the framework knows."""
-    model = job.config.model
-    if model is None:
-        return [*RECOMPUTE]
+def recompute_levels(model: Model, known: Iterable[str]) -> list[str]:
+    """Return the levels, of those that a framework has flags for, that free something of the model."""
     has = {"selective": model.attention == "full", "activations": model.experts > 0, "latent": model.key_value_rank > 0}
-    levels = [one for one in job.searched.recompute if all(has.get(module, True) for module in one.split("+"))]
+    has["streams"] = model.residual_streams > 1
+    levels = [one for one in known if all(has.get(module, True) for module in one.split("+"))]
     # With experts, a level is worse than the same level that also recomputes their activations.
-    levels = [one for one in levels if not any(other.startswith(f"{one}+act") for other in levels)]
-    return [*levels, *(["norms+activations+up"] if job.research else [])]
+    return [one for one in levels if not any(other.startswith(f"{one}+act") for other in levels)]
+
+
+def _recompute_levels(job: Job) -> list[str]:
+    if job.config.model is None:
+        return [*RECOMPUTE]
+    return [*recompute_levels(job.config.model, job.searched.recompute), *["norms+activations+up"] * job.research]
 
 
 def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[[Job], list[Any]]:
