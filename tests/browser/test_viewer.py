@@ -645,9 +645,10 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     marks = Marks({}, stragglers, {"0B0": "waits 13 s, usually 6.6 s: a stall"})
     steps = Iterations([4, 5, 6], [33.6, 55.6, 40.0], 0, {0: (timeline, Marks()), 1: (slower, marks)})
     chart = tmp_path / "measured.html"
-    text = page_of(timeline, timeline, titles=["measured", "simulated"], iterations=steps, shown=("differences",))
-    chart.write_text(text, encoding="utf-8")
+    options = {"titles": ["measured", "simulated"], "shown": ("differences",), "words": "<div><table></table></div>"}
+    chart.write_text(page_of(timeline, timeline, iterations=steps, **options), encoding="utf-8")
     page.open(chart.as_uri())
+    assert page.run("return document.querySelector('.words table').parentElement.tabIndex") == 0  # keys scroll it
     bars = page.run("return [...document.querySelectorAll('.bars button')].map((one) => [one.title, one.disabled])")
     assert bars == [
         ["step 4: 33.6 s, the shortest of 3", False], ["step 5: 55.6 s, the longest of 3", False],
@@ -657,7 +658,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     assert not re.search("longer than simulated|straggler", page.run(legend))
     assert LIGHT.longer not in colours(page)  # both charts are equal
     page.find(CANVAS).send_keys(">")
-    assert page.text(".devices summary") == "Devices, step 5"
+    assert page.text(".devices:not(.words) summary") == "Devices, step 5"
     page.until_true(lambda: "the longest in view:longer than simulatedstragglerstall" in page.run(legend), "marks")
     page.until(FRAMES)
     assert colours(page)[LIGHT.longer] > 50  # bars in their boxes

@@ -205,7 +205,7 @@ function copy(text, pressed) {
   const place = find("copied"), lines = text.split("\n").map((line) => line.split("\t"));
   place.replaceChildren(...(lines[0].length > 1 ? [make("table", {}, ...lines.map((cells) => make("tr", {}, ...cells.map((cell) => make("td", { textContent: cell, colSpan: cells.length === 1 ? lines[0].length : 1 })))))] : [text]));
   place.hidden = false;
-  pressed.textContent = pressed.textContent.replace(/( ✓)?$/, " ✓");
+  for (const one of find("copies").querySelectorAll("button")) one.textContent = one.textContent.replace(" ✓", "") + (one === pressed ? " ✓" : "");   // what the clipboard has
   navigator.clipboard?.writeText(text).catch(() => {});
 }
 

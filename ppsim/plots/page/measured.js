@@ -21,7 +21,8 @@ function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
   return `step ${numbers[index]}: ${Number((seconds[index] * factor).toPrecision(4))} ${symbol}, ${numbers.length === 1 ? "the only one" : `${which ? `the ${which}` : "one"} of ${numbers.length}`}`;
 }
 
-function dressSteps() {   // which bar is pressed, and the words beside the bars
+function dressSteps() {   // which bar is pressed, and the words beside the bars; tables that may scroll are reached by keys
+  for (const one of document.querySelectorAll(".words div > div")) one.tabIndex = 0;
   [...parts.steps.querySelectorAll("button")].forEach((one, index) => one.setAttribute("aria-pressed", String(index === iteration)));
   parts.stepWords.textContent = stepWords(iteration);
   parts.table.firstChild.textContent = `Devices, step ${options.steps.numbers[iteration]}`;
