@@ -89,6 +89,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     running = frameworks_running(timeline.schedule.name, experts, _has_encoder_elsewhere(timeline))
     packed = zlib.compress(b"".join(column.planes for column in columns), 9)
     is_bounded = timeline.engine != "measured" and timeline.schedule.iterations == 1
+    bounds = lower_bound(timeline).bounds if is_bounded else {}
     return {
         "title": title_text(timeline),
         "short": timeline.schedule.name if title is None else title,
@@ -101,7 +102,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "makespan": makespan(timeline),
         "step": iteration_time(timeline),
         "interval": None if timeline.engine == "measured" else step_interval(timeline),
-        "bounds": lower_bound(timeline).bounds if is_bounded else {},
+        "bounds": dict(zip(bounds, _short(bounds.values()), strict=True)),
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": boxes.median,

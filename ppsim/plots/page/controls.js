@@ -89,7 +89,7 @@ const hasMark = (chart, wide) => Math.min(wide, boxWidth(chart)) >= RULES.mark, 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
 const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name]);
-const ORDER = ["F", "B", "I", "W", "R", "S", "T", "OVERLAP_F_B"];
+const ORDER = Object.keys(THEMES.light.kinds);
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
 
 const idlePart = (chart, cause) => sumOf(chart.ledger[cause] || []) / (chart.devices * chart.makespan);   // of all devices' time

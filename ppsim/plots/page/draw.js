@@ -346,17 +346,17 @@ const inSight = (place) => place.end > CAPS + HEAD && place.rows + 12 < CAPS + p
 
 const label = (text, x, y, style) => { if (y < CAPS + pane() - 3) write(text, x, y, style); };   // not cut by the axis
 
+const nameAt = (chart, device, few = true) => chart.towers?.[device] || `${few ? "dev. " : ""}${device}`;
 function drawNames({ chart, title, rows, end, first: origin, row, hidden }, first, last) {   // device numbers at 1, 2, 4 ... steps
   const few = !phone() && chart.devices <= 8 && row > 20, slow = Object.keys(chart.slow || {}).map(Number);   // stragglers
   const yOf = (device) => Math.max(origin + (device + 0.5) * row - gapOf(chart) / 2, origin + (device ? 0 : 6));
-  const nameAt = (device) => chart.towers?.[device] || `${few ? "dev. " : ""}${device}`;
   let every = 1, used = -Infinity;
   while (yOf(every) - yOf(0) < 14) every *= 2;
   if (every * row < 24 && chart.devices > 16) every *= 2;
   const isSeen = (device) => (hidden ? yOf(device) > rows + 6 && yOf(device) < end - 6 : yOf(device) > title + HEAD);
   for (let device = Math.ceil(first / every) * every; device < last; device += every) if (!slow.some((one) => Math.abs(yOf(one) - yOf(device)) < 12) && (isSeen(device) || !device))
-    label(nameAt(device), left() - 6, yOf(device), { size: phone() ? 10 : 11, align: "right", line: "middle" });
-  for (const device of slow) if (device >= first && device < last && yOf(device) - used >= 12) write(`▸${few ? " " : ""}${nameAt(device)}`, left() - 6, used = yOf(device), { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.text });
+    label(nameAt(chart, device, few), left() - 6, yOf(device), { size: phone() ? 10 : 11, align: "right", line: "middle" });
+  for (const device of slow) if (device >= first && device < last && yOf(device) - used >= 12) write(`▸${few ? " " : ""}${nameAt(chart, device, few)}`, left() - 6, used = yOf(device), { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.text });
 }
 
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules

@@ -113,7 +113,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
   for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 14))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
-  const names = [`${symbol} of dev. ${fullest}`, ...(emptiest === null ? [] : [`thin: dev. ${emptiest}`])].slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
+  const names = [`${symbol} of `, ...(emptiest === null ? [] : ["thin: "])].map((text, at) => text + nameAt(chart, [fullest, emptiest][at])).slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
   names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));
 }
 

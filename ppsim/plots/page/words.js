@@ -20,7 +20,7 @@ const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−
 const seconds1 = (value) => inUnit(value, unitFor(until), decimals(until * unitFor(until)[0]));
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const precise = (value, most, least = most) => value.toLocaleString("en", { maximumSignificantDigits: most, minimumSignificantDigits: least });
-const CAUSES = ["fill", "drain", "dependency", "recompute", "imbalance", "transfer", "queue", "sharding", "reload", "optimizer", "jitter", "overhead"];
+const CAUSES = Object.keys(THEMES.light.causes);   // in the order of the palette
 
 const deviceName = (chart, device) => chart.towers?.[device] ?? `device ${device}`;
 
