@@ -20,7 +20,6 @@ from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED, LayoutString, Pieces
 from ppsim.costs.spread import straggler_seconds
-from ppsim.costs.table import CostTable
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
 from ppsim.search.partitions import balanced_within, pieces_of
@@ -114,7 +113,6 @@ class _ExpandedLayout:
         self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
         self.costs = self.space.costs(layout if self.space.partitions == [None] else {**layout, Key.PARTITION: "even"})
         self.blocks = BlockBytes.of(self.costs)
-        self.tables: dict[Any, CostTable] = {}
 
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
@@ -195,7 +193,7 @@ class _ExpandedLayout:
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or "costs" in find_family(changes["schedule.name"]).options:
             return self.bounds
-        table = self._table(costs, summary)
+        table = costs.table(summary.actions)
         held = memory_bound(summary, table) if self._is_final(changes) else None
         memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
         if memory > self.limit:
@@ -209,16 +207,6 @@ class _ExpandedLayout:
         config, name = self.space.config, changes["schedule.name"]
         added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
         return config.dispatch == "list" and not added and "costs" not in find_family(name).options
-
-    def _table(self, costs: Any, summary: ScheduleSummary) -> CostTable:
-        """Return the cost table of a schedule; schedules with equal holdings share one."""
-        schedule = summary.actions
-        if not isinstance(costs, DerivedCosts):
-            return costs.table(schedule)
-        key = (costs.layout.partition, costs.layout.overlap_data, schedule.holdings.tobytes(), schedule.slices)
-        if key not in self.tables:
-            self.tables[key] = costs.table(schedule)
-        return self.tables[key]
 
 
 def _summarise(
