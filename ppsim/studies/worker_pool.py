@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
-import pickle
 import re
 import signal
 import threading
@@ -249,23 +247,16 @@ def open_resources(
         yield executor, store
 
 
-_unpickled = functools.lru_cache(4)(pickle.loads)  # a process unpickles a work once, with what the work caches
-
-
-def _run_chunk(
-    work: Callable[[Any], Outcome] | bytes, items: list[Any]
-) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
+def _run_chunk(work: Callable[[Any], Outcome], items: list[Any]) -> tuple[list[tuple[Outcome, Any]], list[Path]]:
     """Return each item's outcome with its basis, and all files that were read, for the process that asked.
 
-    A basis is the digest of each file that the outcome follows from; None if the outcome must not be stored. `work` may
-    be pickled.
+    A basis is the digest of each file that the outcome follows from; None if the outcome must not be stored.
     """
-    run: Callable[[Any], Outcome] = _unpickled(work) if isinstance(work, bytes) else work
     read, found = list[Path](), list[tuple[Outcome, Any]]()
     with noting_reads(read.append):
         for item in items:
             with noting_basis() as basis:
-                outcome = run(item)
+                outcome = work(item)
             found.append((outcome, basis.files if basis.is_lasting else None))
     return found, [*dict.fromkeys(read)]
 
@@ -296,8 +287,7 @@ class JobRunner:
         store: Store | None = None, key: Callable[[Any], str] = str, place: str = "",
         files: Mapping[str, str | None] | None = None,
     ):  # fmt: skip
-        self.items, self.executor, self.store, self.key = items, executor, store, key
-        self.work = pickle.dumps(work) if isinstance(executor, Workers) else work
+        self.work, self.items, self.executor, self.store, self.key = work, items, executor, store, key
         self.place, self.files = place, files or {}
         self.keys: dict[int, str] = {}
         order = list(range(len(items)))
