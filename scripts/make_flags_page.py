@@ -7,7 +7,7 @@ from typing import Any
 from ppsim.base.errors import PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.config import as_config
-from ppsim.launch import FRAMEWORKS, flags_in, megatron_model, megatron_script
+from ppsim.launch import FRAMEWORKS, flags_in, megatron_model
 from ppsim.launch.reading import Row
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "flags.md"
@@ -66,11 +66,9 @@ CHANGES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
 
 def rows() -> str:
     """Return the rows of Megatron-LM's table: a key, its flag, and the flag's arguments by value."""
-    tables = (
-        megatron_model.MODEL, megatron_model.ATTENTION, megatron_model.LATENT, megatron_model.EXPERTS,
-        megatron_model.MAMBA, megatron_model.DELTA_NET, megatron_model.INDEXER, megatron_script.EXPERT_LAYOUT,
-        megatron_script.LAYOUT, (megatron_script.CONTEXT, megatron_script.TENSOR),
-    )  # fmt: skip
+    states = megatron_model.SIZES
+    names = ("model", "attention", "latent", "experts", *states, "expert_layout", "layout", "context", "tensor")
+    tables = [megatron_model.ROWS[name] for name in names]
     lines = ["| key | flag | arguments |", "|---|---|---|"]
     lines += [f"| `{row.key}` | `--{row.flag}` | {_arguments(row)} |" for table in tables for row in table]
     return "\n".join(lines) + "\n"
@@ -79,8 +77,9 @@ def rows() -> str:
 def _arguments(row: Row) -> str:
     if row.words is None:
         return "a number"
-    words = [f"`{value}`: {f'`{word}`' if word else 'the flag alone'}" for value, word in row.words.items()]
-    return "; ".join(str(word).replace("`True`", "`true`").replace("`False`", "`false`") for word in words)
+    printed = {str(value): word for word, value in reversed(row.words.items())}  # of several, the first
+    words = [f"`{value}`: {f'`{word}`' if word else 'the flag alone'}" for value, word in reversed(printed.items())]
+    return "; ".join(word.replace("`True`", "`true`").replace("`False`", "`false`") for word in words)
 
 
 def policies() -> str:

@@ -10,7 +10,10 @@ from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, megatron, primus, spellings
-from ppsim.launch import megatron_script, primus_experiment, torchtitan_job, torchtitan_reading
+from ppsim.launch import megatron_script as script
+from ppsim.launch import primus_experiment as experiment
+from ppsim.launch import torchtitan_job as torchtitan
+from ppsim.launch import torchtitan_reading
 from ppsim.launch.reading import Launch, Reading, Rejects, cannot_run
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -27,18 +30,15 @@ class Launcher(NamedTuple):
 
 FRAMEWORKS: Mapping[str, Launcher] = {
     "Megatron-LM": Launcher(
-        megatron.LAUNCHED, megatron_script.megatron_faults, megatron_script.script_flags, megatron_script.script_text,
-        megatron_script.from_text,
+        megatron.LAUNCHED, script.rejects, script.checked_flags, script.file_text, script.from_text
     ),
     "torchtitan": Launcher(
-        (), torchtitan_job.torchtitan_faults, torchtitan_job.job_flags, torchtitan_job.job_text,
-        torchtitan_reading.from_job,
+        (), torchtitan.rejects, torchtitan.checked_flags, torchtitan.file_text, torchtitan_reading.from_text
     ),
     "Primus": Launcher(
-        primus.SCHEDULES, primus_experiment.primus_faults, primus_experiment.experiment_keys,
-        primus_experiment.experiment_text, primus_experiment.from_experiment,
+        primus.SCHEDULES, experiment.rejects, experiment.checked_flags, experiment.file_text, experiment.from_text
     ),
-}  # fmt: skip
+}
 
 
 def launch_faults(costs: object, schedule: ScheduleColumns, microbatches: int, runners: Collection[str]) -> list[str]:

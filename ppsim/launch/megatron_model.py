@@ -272,7 +272,6 @@ def _blocks_in(flags: Flags, name: str, count: int, by_number: Callable[[int, in
     if isinstance(found, int) and found:
         return [by_number(block, found) for block in range(count)]
     if not isinstance(found, list) or len(found) != count or any(one not in (0, 1) for one in found):
-        raise ConfigError(
-            f"--{name} {shown(text)} must be a number, or a list of {count} blocks such as [0]*1+[1]*{count - 1}"
-        )
+        such = f"a list of {count} blocks such as [0]*1+[1]*{count - 1}"
+        raise ConfigError(f"--{name} {shown(text)} must be a number, or {such}")
     return [one == 1 for one in found]

@@ -40,7 +40,7 @@ MODULES = {
 }  # fmt: skip
 
 
-def script_text(job: Launch, version: str, flags: list[str]) -> str:
+def file_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return a bash script that launches a job."""
     connections = "unset {}" if job.costs.layout.reduces_blocks else "export {}=1"
     return job.script(
@@ -50,7 +50,7 @@ def script_text(job: Launch, version: str, flags: list[str]) -> str:
     )  # fmt: skip
 
 
-def script_flags(job: Launch, version: str) -> list[str]:
+def checked_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     job = megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
     found = list(flags_of(job, version))
@@ -62,7 +62,7 @@ def script_flags(job: Launch, version: str) -> list[str]:
     return found
 
 
-def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+def rejects(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
     name = schedule.name
@@ -92,8 +92,8 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
             "pattern": model.pattern, "prediction modules": model.prediction_layers,
             "full recompute": layout.recompute == "full",
         }  # fmt: skip
-        for what in [what for what, used in rejected.items() if used]:
-            yield f"model.residual_streams={model.residual_streams}: excludes {what}"
+        streams = f"model.residual_streams={model.residual_streams}"
+        yield from (f"{streams}: excludes {what}" for what, used in rejected.items() if used)
     elif "streams" in modules:
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:

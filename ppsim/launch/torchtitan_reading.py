@@ -41,7 +41,7 @@ POLICY = ROWS["policy"][0]
 BUDGET = "memory-budget"  # a policy that finds itself what to recompute
 
 
-def from_job(text: str, gpus: int | None = None) -> Reading:
+def from_text(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a job's TOML, launch script or flags; ConfigError for others, such as configs in Python."""
     notes = notes_in(text) or ENDING
     if (table := _table(text)) is not None:
@@ -158,10 +158,8 @@ def _read_sizes(flags: Flags, notes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _known(table: Mapping[str, Mapping[str, Any]], what: str, name: str | None) -> Mapping[str, Any]:
     if name is None or name not in table:
-        raise ConfigError(
-            f"{what} {shown(name)} is not known here, only {', '.join(table)}; name the nearest, and write your sizes "
-            f"into the config's section model"
-        )
+        instead = "name the nearest, and write your sizes into the config's section model"
+        raise ConfigError(f"{what} {shown(name)} is not known here, only {', '.join(table)}; {instead}")
     return table[name]
 
 
@@ -294,10 +292,8 @@ def _read_batch(flags: Flags, model: Mapping[str, Any], copies: int, devices: in
         size = _size(flags, "parallelism.pipeline_parallel_microbatch_size") if devices > 1 else local_batch
         global_batch = _size(flags, "training.global_batch_size", local_batch * copies)
     if local_batch % size or global_batch % (local_batch * copies):
-        raise ConfigError(
-            f"training.global_batch_size {global_batch} must be a multiple of {copies} copies x "
-            f"training.local_batch_size {local_batch}, and that of the microbatch's {size}"
-        )
+        multiple = f"{copies} copies x training.local_batch_size {local_batch}, and that of the microbatch's {size}"
+        raise ConfigError(f"training.global_batch_size {global_batch} must be a multiple of {multiple}")
     passes = global_batch // (local_batch * copies)
     if devices > 1 and passes > 1:
         reading.unknown.append(
