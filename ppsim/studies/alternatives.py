@@ -21,7 +21,7 @@ from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
-from ppsim.studies.free_keys import ONE_DEVICE, SHARDINGS, Key, Needs, divisors, lacks, needed, recompute_levels
+from ppsim.studies.free_keys import ONE_DEVICE, SHARDINGS, Key, Needs, divisors, lacks, needed, useful_levels
 from ppsim.studies.points import memory_limit
 from ppsim.studies.towers import ENCODER_SIZES, VALUES, EncoderKey, encoder_size
 
@@ -276,7 +276,7 @@ def _recompute_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
     blocks = costs.layout.recompute_blocks
     whole = {"layout.recompute_stages": None, "layout.recompute_blocks": None}
     known = searched_layouts(None, costs.layout.framework).recompute
-    for level in recompute_levels(costs.model, (*known, "streams")):
+    for level in useful_levels(costs.model, (*known, "streams")):
         if {*now} != {level} or blocks is not None:
             yield Change(f"recompute {level}", {Key.RECOMPUTE_LEVEL: level, **whole}, "recompute")
     per_stage = costs.model.num_layers // stages

@@ -134,7 +134,7 @@ def _names(job: Job) -> list[str]:
     ]
 
 
-def recompute_levels(model: Model, known: Iterable[str]) -> list[str]:
+def useful_levels(model: Model, known: Iterable[str]) -> list[str]:
     """Return the levels, of those that a framework has flags for, that free something of the model."""
     has = {"selective": model.attention == "full", "activations": model.experts > 0, "latent": model.key_value_rank > 0}
     has["streams"] = model.residual_streams > 1
@@ -146,7 +146,7 @@ def recompute_levels(model: Model, known: Iterable[str]) -> list[str]:
 def _recompute_levels(job: Job) -> list[str]:
     if job.config.model is None:
         return [*RECOMPUTE]
-    return [*recompute_levels(job.config.model, job.searched.recompute), *["norms+activations+up"] * job.research]
+    return [*useful_levels(job.config.model, job.searched.recompute), *["norms+activations+up"] * job.research]
 
 
 def _if_experts(values: list[Any], others: list[Any] | None = None) -> Callable[[Job], list[Any]]:
