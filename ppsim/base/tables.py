@@ -42,8 +42,12 @@ def within(text: str, width: int | None) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
-    """Return one line per row; the first `left` columns (default: all), or those numbers, are flush left."""
+    """Return one line per row; the first `left` columns (default: all), or those numbers, are flush left.
+
+    Two blanks separate columns, or one if the lines would be longer than `line_width`.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= line_width() else " "
     flush_left = left if isinstance(left, Collection) else range(len(widths) if left is None else left)
     lines = []
     for row in rows:
@@ -51,7 +55,7 @@ def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = 
             cell.ljust(width) if number in flush_left else cell.rjust(width)
             for number, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        lines.append("  ".join(cells).rstrip())
+        lines.append(gap.join(cells).rstrip())
     return lines
 
 

@@ -145,7 +145,7 @@ def choice_lines(
         else:
             over = f"{gigabytes(found.over)} over {usable_text(found.space.config, found.headroom)}"
             yield f"{answer}; the nearest is {over}:"
-            yield f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}"
+            yield from paragraph(f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}")
         yield found.points
         yield from _given_keys(found)
         return
@@ -183,7 +183,7 @@ def _given_keys(found: Choice) -> list[str]:
 def _answer(found: Choice) -> Iterator[str]:
     """Yield the winner: its layout, and its step, memory and speed."""
     best, one, config = found.best, found.ranked[0], found.best.config
-    yield _layout_text(one, config) + ":"
+    yield from paragraph(_layout_text(one, config) + ":")
     run = best.run
     interval = run.interval
     texts = [step_text(one.step)]
