@@ -131,6 +131,7 @@ def test_the_choices_are_the_registry_and_the_named_configs(client):
     assert rows["layout.scatter_transfers"]["legal"] == [True, False]
     assert (rows["model.sequence"]["name"], rows["model.sequence"]["unit"]) == ("sequence length", "tokens")
     assert "H200 SXM" in rows["hardware.device"]["known"]
+    assert rows["layout.overlap"]["known"] == [True, False, "two-stream"]
     assert rows["layout.context_exchange"]["legal"] == ["gather", "ring", "all-to-all"]
 
 

@@ -22,6 +22,7 @@ SECTIONS, SINGLE_KEYS = ("layout", "hardware", "costs", "model"), ("optimizer", 
 _KNOWN = {
     "layout.recompute": RECOMPUTE,
     "layout.framework": tuple(FACTS),
+    "layout.overlap": (True, False, "two-stream"),
     "layout.partition": ("even", "balanced", "greedy", "optimal"),
     "hardware.device": tuple(DEVICES),
     "hardware.link": tuple(LINKS),

@@ -94,8 +94,7 @@ class _Drawing:
     def _waited_text(self, box: int) -> str:
         """Return what a box waited for last, in words."""
         timeline, row = self.boxes.timeline, int(self.boxes.row[box])
-        schedule, before = timeline.schedule, int(self.waits[row])
-        rows = len(schedule.kind)
+        schedule, before, rows = timeline.schedule, int(self.waits[row]), len(timeline.schedule.kind)
         if before < 0:
             return "nothing, the first of its device"
         if before >= 2 * rows:
