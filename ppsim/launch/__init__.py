@@ -10,11 +10,11 @@ from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, megatron, primus, spellings
-from ppsim.launch import megatron_script as script
-from ppsim.launch import primus_experiment as experiment
-from ppsim.launch import torchtitan_job as torchtitan
-from ppsim.launch import torchtitan_reading
+from ppsim.launch.megatron_script import from_text, megatron_faults, script_flags, script_text
+from ppsim.launch.primus_experiment import experiment_keys, experiment_text, from_experiment, primus_faults
 from ppsim.launch.reading import Launch, Reading, Rejects, cannot_run
+from ppsim.launch.torchtitan_job import job_flags, job_text, torchtitan_faults
+from ppsim.launch.torchtitan_reading import from_job
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -29,15 +29,9 @@ class Launcher(NamedTuple):
 
 
 FRAMEWORKS: Mapping[str, Launcher] = {
-    "Megatron-LM": Launcher(
-        megatron.LAUNCHED, script.rejects, script.checked_flags, script.file_text, script.from_text
-    ),
-    "torchtitan": Launcher(
-        (), torchtitan.rejects, torchtitan.checked_flags, torchtitan.file_text, torchtitan_reading.from_text
-    ),
-    "Primus": Launcher(
-        primus.SCHEDULES, experiment.rejects, experiment.checked_flags, experiment.file_text, experiment.from_text
-    ),
+    "Megatron-LM": Launcher(megatron.LAUNCHED, megatron_faults, script_flags, script_text, from_text),
+    "torchtitan": Launcher((), torchtitan_faults, job_flags, job_text, from_job),
+    "Primus": Launcher(primus.SCHEDULES, primus_faults, experiment_keys, experiment_text, from_experiment),
 }
 
 

@@ -40,7 +40,7 @@ MODULES = {
 }  # fmt: skip
 
 
-def file_text(job: Launch, version: str, flags: list[str]) -> str:
+def script_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return a bash script that launches a job."""
     connections = "unset {}" if job.costs.layout.reduces_blocks else "export {}=1"
     return job.script(
@@ -50,7 +50,7 @@ def file_text(job: Launch, version: str, flags: list[str]) -> str:
     )  # fmt: skip
 
 
-def checked_flags(job: Launch, version: str) -> list[str]:
+def script_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     job = megatron_model.with_flagged_stages(job) if job.costs.model.pattern else job
     found = list(flags_of(job, version))
@@ -62,8 +62,8 @@ def checked_flags(job: Launch, version: str) -> list[str]:
     return found
 
 
-def rejects(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
-    """Yield what Megatron-LM rejects, each with what to change."""
+def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+    """Yield what Megatron-LM megatron_faults, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
     name = schedule.name
     if name == "interleaved-1f1b" and schedule.devices == 1:

@@ -41,7 +41,7 @@ SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_a
 RUN = {"mock_data": True, "train_iters": 20, "lr": 1e-4, "lr_warmup_iters": 2, "finetune": False}
 
 
-def file_text(job: Launch, version: str, keys: list[str]) -> str:
+def experiment_text(job: Launch, version: str, keys: list[str]) -> str:
     """Return the YAML of an experiment."""
     hosts, each = job.hosts
     return f"""\
@@ -65,7 +65,7 @@ def _lines(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
 
 
-def checked_flags(job: Launch, version: str) -> list[str]:
+def experiment_keys(job: Launch, version: str) -> list[str]:
     """Return the overrides as lines, once they read back as what was simulated; ConfigError names what would differ."""
     flags = Flags.of(split(" ".join(megatron_script.flags_of(job, megatron.OPTIONS["version"]))))
     keys = dict(_key(flag, None) for flag, words in _flags(PRESETS).items() if not words)
@@ -88,10 +88,10 @@ def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
     return key, values if key in LISTS else values[0]
 
 
-def rejects(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
-    """Yield what Primus rejects, with what Megatron-LM does, each with what to change."""
+def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
+    """Yield what Primus primus_faults, with what Megatron-LM does, each with what to change."""
     model, layout, p = costs.model, costs.layout, schedule.devices
-    yield from map(_in_keys, megatron_script.rejects(costs, schedule, microbatches))
+    yield from map(_in_keys, megatron_script.megatron_faults(costs, schedule, microbatches))
     if model.pattern:
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:
@@ -111,7 +111,7 @@ def rejects(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -
         yield "model: in a V it numbers the blocks of the way back in another order, but not all blocks are equal"
 
 
-def from_text(text: str, gpus: int | None = None) -> Reading:
+def from_experiment(text: str, gpus: int | None = None) -> Reading:
     """Return the content of an experiment's YAML; ConfigError for values that cannot be read."""
     try:
         return _experiment(text, gpus)

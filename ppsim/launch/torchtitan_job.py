@@ -27,7 +27,7 @@ UNNAMED = ("${MODULE}", "${CONFIG}")  # module and config of a model that torcht
 FP8_KEYS = ("fp8", "fp8_experts", "fp8_gather")
 
 
-def file_text(job: Launch, version: str, flags: list[str]) -> str:
+def job_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return the command that launches a job."""
     model, fp8, named = job.costs.model, job.costs.layout.fp8, _named_config(job.costs)
     module, known = named or UNNAMED
@@ -44,7 +44,7 @@ def file_text(job: Launch, version: str, flags: list[str]) -> str:
     )  # fmt: skip
 
 
-def checked_flags(job: Launch, version: str) -> list[str]:
+def job_flags(job: Launch, version: str) -> list[str]:
     """Return the flags, once they read back as what was simulated; ConfigError names what would differ."""
     if version not in PRINTED:
         raise ConfigError(f"torchtitan {version}: its flags can be read, not printed; use {' or '.join(PRINTED)}")
@@ -91,8 +91,8 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
     return None
 
 
-def rejects(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
-    """Yield what torchtitan rejects or runs in another way, each with what to change."""
+def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
+    """Yield what torchtitan torchtitan_faults or runs in another way, each with what to change."""
     layout, model = costs.layout, costs.model
     if model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"

@@ -41,7 +41,7 @@ POLICY = ROWS["policy"][0]
 BUDGET = "memory-budget"  # a policy that finds itself what to recompute
 
 
-def from_text(text: str, gpus: int | None = None) -> Reading:
+def from_job(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a job's TOML, launch script or flags; ConfigError for others, such as configs in Python."""
     notes = notes_in(text) or ENDING
     if (table := _table(text)) is not None:
