@@ -15,12 +15,10 @@ from command_line import ppsim as run_ppsim
 
 import ppsim
 from ppsim.analysis import (
-    BlockBytes,
     ScheduleSummary,
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
-    packing_bound,
     step_bound,
 )
 from ppsim.config import config_yaml
@@ -181,9 +179,6 @@ def test_no_simulated_step_or_peak_is_below_its_bound(number, devices, tensor):
         assert held is not None
         assert run.peak_memory is not None
         assert (held <= run.peak_memory).all(), name
-        blocks = BlockBytes.of(config.costs)
-        assert blocks is not None
-        assert packing_bound(ScheduleSummary.of(schedule), blocks) <= run.peak_memory.max(), name
 
 
 @pytest.mark.parametrize("change", [ppsim.with_recompute, ppsim.with_offload])
@@ -208,18 +203,6 @@ def test_families_that_move_activations_or_make_them_again_are_told_by_their_lis
     kept = {name for name in ppsim.schedules() if keeps_activations(name)}
     assert {"1f1b", "zb-v", "chimera", "bpipe", "slimpipe", "pipedream"} <= kept
     assert not {"pipe-offload", "ripipe", "mario", "auto"} & kept
-
-
-def test_no_partition_has_a_peak_below_the_bound_for_all_of_them():
-    """1F1B on two devices holds two microbatches on the first and one on the second."""
-    schedule = ppsim.build("1f1b", devices=2, microbatches=4)
-    blocks = BlockBytes(number=np.array([12]), state=np.array([10.0]), activation=np.array([5.0]))
-    best = min(max(count * (10 + 2 * 5), (12 - count) * (10 + 5)) for count in range(13))
-    assert packing_bound(ScheduleSummary.of(schedule), blocks) == pytest.approx(best)
-    two_kinds = BlockBytes(np.array([6, 6]), np.array([10.0, 20.0]), np.array([5.0, 0.0]))
-    cuts = itertools.product(range(7), repeat=2)
-    peaks = [max(one * 20 + two * 20, (6 - one) * 15 + (6 - two) * 20) for one, two in cuts]
-    assert packing_bound(ScheduleSummary.of(schedule), two_kinds) <= min(peaks)
 
 
 def test_the_bound_of_1f1b_with_equal_stages_is_its_step():

@@ -6,17 +6,14 @@ from ppsim.analysis.interval import constant_slopes
 from ppsim.analysis.ledger import CAUSES
 from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
 from ppsim.analysis.static_bounds import (
-    BlockBytes,
     ScheduleSummary,
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
-    packing_bound,
     step_bound,
 )
 
 __all__ = [
-    "CAUSES", "MEASURES", "PHASES", "BlockBytes", "Measure", "ScheduleSummary", "constant_slopes", "device_idle",
-    "guarded", "layout_memory_bound", "layout_step_bound", "memory_bound", "packing_bound",
-    "pareto_front", "shown_in", "step_bound",
+    "CAUSES", "MEASURES", "PHASES", "Measure", "ScheduleSummary", "constant_slopes", "device_idle",
+    "guarded", "layout_memory_bound", "layout_step_bound", "memory_bound", "pareto_front", "shown_in", "step_bound",
 ]  # fmt: skip

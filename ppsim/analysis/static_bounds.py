@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.effects import update_seconds
 from ppsim.costs.host_time import host_seconds
 from ppsim.costs.layers import Layer
-from ppsim.costs.setup import once
 from ppsim.costs.table import CostTable
 from ppsim.plan.holding import backward_bytes, changes_by_kind, parts_of, smallest_amount, static_bytes
 from ppsim.plan.lengths import optimizer_step_seconds, row_seconds, shortest_seconds, shortest_transfers
@@ -60,21 +58,6 @@ class ScheduleSummary:
 
     def __len__(self) -> int:
         return len(self.times)
-
-    @cached_property
-    def least_held(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whole activations of a block that each device holds at least at some time, and during the block's backward.
-
-        They hold for a block in any stage of the device, float64 (devices,), in units of one microbatch or slice.
-        """
-        peaks, devices = self.peaks, self.actions.devices
-        surplus = np.arange(peaks.held.shape[2]) >= self.actions.stages_held[:, None]
-        of_any = np.where(surplus[peaks.device], np.inf, peaks.held[0]).min(axis=1)
-        held, in_backward = np.zeros(devices), np.where(surplus, np.inf, 0.0)
-        np.maximum.at(held, peaks.device, of_any)
-        row, position = np.nonzero(peaks.recomputing)
-        np.maximum.at(in_backward, (peaks.device[row], position), of_any[row])
-        return held, in_backward.min(axis=1)
 
     @classmethod
     def of(cls, schedule: ScheduleColumns, whole: bool = False) -> ScheduleSummary:
@@ -277,96 +260,16 @@ def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
     return static.sum(axis=0)[peaks.device] + held * smallest_amount(schedule, table)
 
 
-class BlockBytes(NamedTuple):
-    """Blocks of each kind: their number, their state and their activation of one microbatch on one GPU, in bytes."""
-
-    number: np.ndarray
-    state: np.ndarray
-    activation: np.ndarray
-    gathered: np.ndarray | float = 0.0  # bytes that a device with any such block holds in addition
-    backward: np.ndarray | float = 0.0  # bytes that its device holds in addition during the backward of such a block
-    ends: tuple[float, float] = (0.0, 0.0)  # state of the first and of the last layer
-
-    @classmethod
-    def of(cls, costs: Any) -> BlockBytes | None:
-        """Return the lower bounds of a layout; None if the costs do not give the same bytes for every partition."""
-        if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes", "microbatch_scale"):
-            return None
-        level = costs.layout.recompute
-        if not isinstance(level, str) or costs.layout.recompute_stages is not None:
-            return None
-        return cls._at(costs, level)
-
-    @staticmethod
-    @once
-    def _at(costs: DerivedCosts, level: str) -> BlockBytes:
-        layout, layers = costs.layout, costs.model.layers
-        kinds = Counter(layer for layer in layers if layer.recomputable)
-
-        def state(layer: Layer, gathered: float = 0.0) -> float:
-            whole = layout.state_bytes(layout.gpu_parameters(layer), gathered, gathered)
-            return sum(whole) * costs.factor("state")
-
-        states = np.array([*map(state, kinds)])
-        return BlockBytes(
-            np.array([*kinds.values()]), states, np.array([costs.activation_bytes(layer, level) for layer in kinds]),
-            np.array([state(layer, 1.0) for layer in kinds]) - states if layout.reduces_blocks else 0.0,
-            np.array([costs.backward_bytes((layer,), level) for layer in kinds]),
-            (state(layers[0]), state(layers[-1]) * (not costs.model.tied_embeddings)),
-        )  # fmt: skip
-
-    def packed(self, held: np.ndarray, ends: np.ndarray, in_backward: float = 0.0) -> float:
-        """Return a lower bound on the bytes of the fullest device; see `packing_bound`.
-
-        `held` and `ends` have an entry for each device: activations of any block, and bytes besides the blocks.
-        `in_backward` is the fraction of a block's `backward` that the fullest device holds.
-        """
-        each = self.state + np.outer(held, self.activation)
-        weight = 1 / (each @ self.number)
-        added = self.gathered + self.backward * in_backward
-        found = [(weight[:, None] / weight.sum() * each).min(axis=0) @ self.number + np.min(added)]
-        for number, of_kind, more in zip(self.number, each.T, added + 0.0 * self.state, strict=True):
-            needs = (np.arange(1, number + 1)[:, None] * of_kind + ends).ravel()
-            needs.partition(number - 1)
-            found.append(needs[number - 1] + more)
-        return float(max(found))
-
-
-def packing_bound(summary: ScheduleSummary, blocks: BlockBytes) -> float:
-    """Return a lower bound on the bytes of the fullest device of a schedule, under every partition.
-
-    Proof: a device with blocks L reaches the sum over L of (state + held x activation), where it holds at least `held`
-    activations of every block at the same time; during the backward of one of them it holds what this adds too, for the
-    `held` of that time. Let M be the bytes of the fullest device, less what every device with such a block adds.
-
-    1. M is at least any mean over the devices with weights that sum to 1; each block adds to that mean at least its
-       smallest weighted bytes. The weights used would give equal bytes if all blocks were equal.
-    2. The n-th block of one kind on a device needs n times its bytes, and those of the embedding on the device of the
-       first stage, of the head on that of the last. As many of these needs as there are blocks are at most M.
-    """
-    schedule = summary.actions
-    ends, (device, stage) = np.zeros(schedule.devices), schedule.holdings.T
-    for end, held_bytes in zip((0, schedule.num_stages - 1), blocks.ends, strict=True):
-        ends[device[stage == end]] += held_bytes * (not schedule.cuts_vocabulary)
-    held, in_backward = (amount / schedule.slices for amount in summary.least_held)
-    return max(blocks.packed(held, ends), blocks.packed(in_backward, ends, 1 / schedule.slices)) * SAFETY
-
-
 def layout_memory_bound(costs: Any, devices: int, keeps: bool = True) -> float:
     """Return a lower bound on the bytes of every synchronous schedule and partition; 0 if unknown.
 
     The bytes of weights, gradients and optimizer state are divided evenly over the devices, as are one microbatch's
     activations of every layer, which the devices together hold when its last forward ends. Activations count only if
-    the schedule keeps each one on some device until its backward (`keeps`). Blocks alone are packed, as in
-    `packing_bound`.
+    the schedule keeps each one on some device until its backward (`keeps`).
     """
     if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes"):
         return 0.0
-    held, blocks = _pipeline_bytes(costs, keeps) / devices, BlockBytes.of(costs)
-    if blocks:
-        each, added = blocks.state + blocks.activation * keeps, blocks.gathered
-        held = max(held, each @ blocks.number / devices + np.min(added), *(each * -(-blocks.number // devices) + added))
-    return float(held) * SAFETY
+    return _pipeline_bytes(costs, keeps) / devices * SAFETY
 
 
 def layout_step_bound(costs: Any, devices: int, microbatches: int, optimizer: str | None) -> float:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ppsim.analysis.static_bounds import (
-    BlockBytes,
     ScheduleSummary,
     layout_memory_bound,
     layout_step_bound,
     memory_bound,
-    packing_bound,
     step_bound,
 )
 from ppsim.base.errors import BuildError, PpsimError
@@ -112,7 +110,6 @@ class _ExpandedLayout:
         self.expansion, self.layout, self.keeps = expansion, layout, keeps
         self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
         self.costs = self.space.costs(layout if self.space.partitions == [None] else {**layout, Key.PARTITION: "even"})
-        self.blocks = BlockBytes.of(self.costs)
 
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
@@ -132,11 +129,8 @@ class _ExpandedLayout:
             needs = self.space.needs.get(chosen["schedule.name"], {})
             changes = {Key.DEVICES: self.devices, **chosen, **needed(self.costs, needs, free)}
             summary = self.expansion.summary({**self.layout, **changes})
-            never_fits = False  # under any partition
-            if summary and self.blocks and self._is_final(changes):
-                never_fits = packing_bound(summary, self.blocks) > self.limit
             for partition in self.space.partitions:
-                found = "memory" if never_fits else self._point(changes, summary, partition)
+                found = self._point(changes, summary, partition)
                 if isinstance(found, str):
                     counts[found] += 1
                 else:
