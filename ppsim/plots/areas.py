@@ -55,20 +55,21 @@ class Area(NamedTuple):
         return " + ".join([kind.name for kind in kinds] + idle)
 
     def name(
-        self, wide: Callable[[str], float], line: float, several: bool = True
+        self, wide: Callable[[str], float], line: float, several: bool, crossed: np.ndarray
     ) -> tuple[str, float, float, float] | None:
         """Return the words, and the left, right and middle row of their place; None if they fit nowhere.
 
-        They have as few lines as fit, with blanks and space above and below them, or without; one if not `several`.
-        `wide` returns the width of a text in seconds; lines are `line` devices apart.
+        They have one line, or two if `several`, with blanks and space above and below them, or without. `wide` returns
+        the width of a text in seconds; lines are `line` devices apart. `crossed` has the cells (row, column) of a path.
         """
         kinds, (second, device) = self.words.split(" + "), self.cell
-        lengths = range(len(kinds), 0 if several else len(kinds) - 1, -1)
+        lengths = [len(kinds), -(-len(kinds) // 2)][: 1 + several]
+        runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in self.runs.items()}
         for each, plus, around in product(lengths, (" + ", "+"), _AROUND):
             lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
             found = f"{plus.rstrip()}\n".join(lines)
             cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
-            if place := _roomiest(self.runs, *cells):
+            if place := _roomiest(runs, *cells):
                 top, bottom, first, last = place
                 return found, first * second, last * second, (top + bottom) / 2 * device
         return None
@@ -109,7 +110,8 @@ def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
     """
     every, found = areas(boxes), dict[tuple[int, int], list[tuple[float, float]]]()
     colours = [area.colour(theme) for area in every]
-    for row in sorted({row for area in every for row in area.runs}):
+    shown = sorted({row for area in every for row in area.runs})
+    for row in shown:
         runs = sorted((area.runs[row], number) for number, area in enumerate(every) if row in area.runs)
         for (one, left), (other, right) in pairwise(runs):
             if other.first - one.last <= _BESIDE and contrast(colours[left], colours[right]) < _ALIKE:
@@ -119,7 +121,7 @@ def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
     for pair, line in ((pair, np.array(points)) for pair, points in found.items()):
         way, rows, (second, device) = line[-1] - line[0], line[:, 1], every[0].cell
         apart = line[:, 0] - np.interp(rows, rows[[0, -1]], line[[0, -1], 0])
-        if way[1] >= 4 and np.abs(apart).max() <= _BESIDE * second:  # straight
+        if way[1] >= len(shown) / 4 and np.abs(apart).max() <= _BESIDE * second:  # straight
             ends = (int(rows[0]), -1), (int(rows[-1]), 1)
             beyond = [min(_rows_to_point(every[one].runs, *end) for one in pair) / way[1] for end in ends]
             above, below = (one if one < 1.5 else 0.5 / way[1] for one in beyond)
@@ -176,6 +178,22 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
             else:
                 found.append({row: run})
     return found
+
+
+def cells_of(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:
+    """Return the cells (row, column) that lines, (lines, 2, 2) in seconds and devices, run through."""
+    ends = (lines + (0.0, 0.5)) / cell
+    steps = 2 + 2 * np.abs(ends[:, 1] - ends[:, 0]).max(axis=1, initial=0.0).astype(int)
+    part = np.concatenate([*(np.linspace(0.0, 1.0, count) for count in steps.tolist()), []])[:, None]
+    points = np.repeat(ends[:, 0], steps, axis=0) * (1 - part) + np.repeat(ends[:, 1], steps, axis=0) * part
+    return np.unique(np.floor(points).astype(int)[:, ::-1], axis=0)
+
+
+def _widest(run: _Run, crossed: np.ndarray) -> _Run:
+    """Return the widest part of a run between columns that a path crosses."""
+    inside = crossed[(crossed >= run.first) & (crossed < run.last)].tolist()
+    before, after = max(pairwise([run.first - 1, *inside, run.last]), key=lambda ends: ends[1] - ends[0])
+    return run._replace(first=before + 1, last=after)
 
 
 def _roomiest(runs: dict[int, _Run], wide: float = 1.0, tall: float = 1.0) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from matplotlib.transforms import Bbox, IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.areas import areas, borders
+from ppsim.plots.areas import areas, borders, cells_of
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -31,6 +32,7 @@ _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pi
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
 _NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, and the ground around it
+_OFTEN = 3  # areas of one mix; if there are more, one of them is named
 _LINE = 11.0  # pixels from one line of a name to the next
 
 
@@ -61,9 +63,11 @@ class Place:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool = True, numbered: bool = True):
+    def __init__(
+        self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: np.ndarray
+    ):  # fmt: skip
         super().__init__()
-        self.boxes, self.theme, self.labels, self.numbered = boxes, theme, labels, numbered
+        self.boxes, self.theme, self.labels, self.numbered, self.path = boxes, theme, labels, numbered, path
         self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
@@ -292,17 +296,25 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly, one per mix of a lone row."""
+        """Yield the names of areas whose actions are too narrow to be drawn singly, beside the path.
+
+        A mix of many areas is named once, in the largest.
+        """
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
-        named = set[tuple[str, float]]()
-        for area in areas(self.boxes):
-            if found := area.name(lambda line: (text_width(line, _NAME) + _HALO) / second, _LINE / tall, not gap):
+        every = sorted(areas(self.boxes), key=lambda area: (area.first - area.last) * (area.bottom - area.top))
+        count, named = Counter(area.words for area in every), set[str]()
+        path = self.path[self.path[:, 0, 1] != self.path[:, 1, 1]] if gap else self.path  # level lines are between rows
+        crossed = cells_of(path, every[0].cell) if every else path
+        for area in every:
+            if count[area.words] > _OFTEN and area.words in named:
+                continue
+            if found := area.name(
+                lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap, crossed
+            ):
+                named.add(area.words)
                 (words, first, last, row), colour = found, area.colour(self.theme)
                 below = _LINE * words.count("\n") / 2
                 row = float(np.floor(row)) if gap else row  # within a row
-                if gap and (words, row) in named:
-                    continue
-                named.add((words, row))
                 band = place.band(np.array(row), self.boxes.band, gap)
                 middle = sum(band) / 2 if gap else place.top - row * place.row
                 y = middle - (below + 0.36 * _NAME) * pixel

@@ -202,7 +202,6 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels)
-    lines.add_to(ax, boxes, theme)
+    ChartRows(ax, boxes, theme, labels, True, lines.add_to(ax, boxes, theme))
     Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
     return ax

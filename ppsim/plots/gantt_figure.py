@@ -164,8 +164,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, pixels >= _WIDE)
-        lines.add_to(ax, boxes, theme)
+        ChartRows(ax, boxes, theme, labels, pixels >= _WIDE, lines.add_to(ax, boxes, theme))
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)

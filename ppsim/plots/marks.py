@@ -30,6 +30,7 @@ from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SEEN = 0.1  # opacity: fainter marks are not seen
+_NONE = np.empty((0, 2, 2))  # lines
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: minimum length of the bar at a longer action, else a dot; its height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
@@ -64,12 +65,11 @@ class ChartLines:
         spread = [boxes if boxes.plain else replace(boxes, apart=APART_FOR_LINES) for boxes in every]
         return replace(self, waited=bool(min(apart) < _CROWDED)), spread
 
-    def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> None:
-        """Draw the transfers and the path of one chart."""
+    def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> np.ndarray:
+        """Draw the transfers and the path of one chart, whose lines (lines, 2, 2) are returned."""
         if self.transfers:
             add_transfers(ax, boxes, theme, self.waited)
-        if self.has_path:
-            add_critical_path(ax, boxes, self.critical, theme)
+        return add_critical_path(ax, boxes, self.critical, theme) if self.has_path else _NONE
 
 
 NO_LINES = ChartLines()
@@ -104,8 +104,9 @@ def second_of(ax: Axes) -> float:
 
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
-    found = dict[str, Kind]()
-    is_high = row >= LOWEST_MARK * (1 + boxes.slot)
+    found, (top, bottom) = dict[str, Kind](), part_of_row(boxes.band)
+    high = (row - row_gap(row, (boxes.narrowest or boxes.median) * second, boxes.apart)) * (bottom - top)
+    is_high = high >= LOWEST_MARK * (1 + boxes.slot)
     wide = (scale.mark_strength(boxes.length * second) > _SEEN) & (boxes.start < until) & is_high
     for sort, marked in (("stage", boxes.local > 0), ("reverse", boxes.reverse)):
         if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
@@ -150,16 +151,20 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
             add_lines(ax, np.concatenate([begins, ends]), zorder=1.9, **style)  # behind the rows
 
 
-def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> None:
-    """Draw a line with a halo below `actions` (indices into `timeline.start`); True finds the critical path."""
+def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.ndarray:
+    """Draw a line with a halo below `actions` (indices into `timeline.start`), and return its parts.
+
+    True finds the critical path.
+    """
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
-        return
+        return _NONE
     lines, (path, halo) = _path_lines(ax, boxes, device, begin, end), _path_widths(ax, boxes)
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
         style["snap"] = False  # else short pieces would jump by a pixel
         add_lines(ax, lines, zorder=6, **style)
+    return lines
 
 
 def _path_widths(ax: Axes, boxes: Boxes) -> tuple[float, float]:
@@ -198,7 +203,7 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
-    drawn, frames = np.ones(len(points) - 1, bool), [np.empty((0, 2, 2))]
+    drawn, frames = np.ones(len(points) - 1, bool), [_NONE]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
     for one, other in zip(turns[changes[::2]].tolist(), turns[changes[1::2]].tolist(), strict=True):
         drawn[2 * one : 2 * other] = False
@@ -213,11 +218,12 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
 
 def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:
     """Return the seconds for which a device is idle after a time at which a box of it ends, or before one begins."""
-    mine = slice(*boxes.offsets[device : device + 2].tolist())
+    first, last = boxes.offsets[device : device + 2].tolist()
     if after:
-        later = boxes.start[mine][boxes.end[mine] > time * (1 + 1e-9)]
-        return float(later.min(initial=makespan(boxes.timeline))) - time
-    return time - float(boxes.end[mine][boxes.start[mine] < time * (1 - 1e-9)].max(initial=0.0))
+        later = first + int(np.searchsorted(boxes.end[first:last], time * (1 + 1e-9), "right"))
+        return float(boxes.start[later] if later < last else makespan(boxes.timeline)) - time
+    earlier = first + int(np.searchsorted(boxes.start[first:last], time * (1 - 1e-9)))
+    return time - float(boxes.end[earlier - 1] if earlier > first else 0.0)
 
 
 def _behind(boxes: Boxes, line: np.ndarray, top: float, bottom: float, second: float) -> np.ndarray:

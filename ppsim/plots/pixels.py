@@ -43,8 +43,12 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes mix their colours on paper, which has two columns per reference pixel; low slots do."""
-    return 2 * boxes.median * second < scale.SHARP or (boxes.plain and bool(boxes.slot.any()))
+    """Return whether boxes mix their colours on paper, which has two columns per reference pixel.
+
+    In low rows slots do, and boxes without a gap, whose rows touch, if they can be mixed over a period.
+    """
+    touch = boxes.median * second < scale.NARROWEST_GAP and boxes.period * second <= _LONGEST_PERIOD
+    return 2 * boxes.median * second < scale.SHARP or (boxes.plain and (touch or bool(boxes.slot.any())))
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
