@@ -104,7 +104,8 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
         figure = run("zb-h1", 64, 256, costs).plot(theme=theme)
         assert "narrow actions mix their colours" in words_of(figure)
         assert sorted(numbers_of(figure)) == ["F", "F + I", "F + I + W", "I + W", "W"]
-    assert "B + idle" in numbers_of(run("1f1b", 64, 256, ppsim.Costs(forward=1, backward=2)).plot())
+    for microbatches in (128, 256):  # actions without gaps in rows that touch
+        assert {"F", "F + B", "B + idle"} == {*numbers_of(run("1f1b", 64, microbatches).plot())}
     delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
     column = run("zb-v", 64, 256, delayed).plot(width=3.3)  # low for some of them
     assert {"I+idle", "I+W+\nidle", "F + I + W", "W"} <= set(numbers_of(column))
@@ -778,6 +779,32 @@ def test_a_critical_path_runs_behind_the_numbers_of_rows_that_it_crosses():
     upright = np.array([one[:, 1] for one in path.get_segments() if one[0, 0] == one[1, 0]])
     assert len(upright) > 6
     assert np.abs(np.diff(upright)).max() < 1.3  # from row to row
+
+
+def test_names_of_areas_are_beside_the_critical_path():
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    figure = run("dualpipe", 64, 256, costs).plot(critical_path=True)
+    figure.draw_without_rendering()
+    axes, (rows,) = figure.axes[0], rows_of(figure)
+    path = next(lines for lines in axes.collections if lines.get_gid() == "critical path")
+    lines = [axes.transData.transform_path(part) for part in path.get_paths()]
+    names = [(text.get_text(), text.get_window_extent()) for text in rows.numbers()]
+    assert {"F", "F + B", "F + B + idle"} <= {name for name, _ in names}
+    assert not [name for name, box in names if any(line.intersects_bbox(box, filled=False) for line in lines)]
+
+
+def test_a_mix_of_many_areas_is_named_once():
+    timeline = ppsim.load_config(ROOT / "configs" / "mt-nlg-530b-280xa100.yaml").simulate()
+    found = [area.words for area in areas(make_boxes(timeline))]
+    names = [name.replace("\n", " ").replace("+", " + ").replace("  ", " ") for name in numbers_of(timeline.plot())]
+    for mix in ("F + B", "F + B + idle"):
+        assert found.count(mix) > 3
+        assert names.count(mix) == 1
+
+
+def test_a_legend_names_the_marks_of_boxes_that_are_high_enough():
+    assert "enters at the other end" in words_of(run("chimera", 32, 32).plot())
+    assert "enters at the other end" not in words_of(run("chimera", 64, 64).plot())
 
 
 def test_a_critical_path_is_a_frame_where_it_turns_back_and_forth_after_few_pixels():

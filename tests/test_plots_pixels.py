@@ -73,8 +73,13 @@ def test_mixtures_of_narrow_actions_are_flat_at_any_density(name, times, dense):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, round(940 * dense))
     first, last = (round(second * columns.per_second) for second in times)
-    mixed = picture(boxes, LIGHT, columns, 64, dense=dense)[24:40, first:last].astype(float)
+    seen = picture(boxes, LIGHT, columns, 64, dense=dense).astype(float)
+    mixed = seen[24:40, first:last]
     assert mixed.std(axis=(0, 1)).max() < 1.5  # of 255; it was up to 17
+    if name == "1f1b":  # up to idle time; the first backward was seen beside it
+        begin = boxes.start[(boxes.kind == Kind.B) & (boxes.device == 32)].min() * columns.per_second
+        beside = seen[32, int(begin + 0.5 + footprint(boxes, columns.per_second, dense) / 2) :][:4]
+        assert np.abs(beside - mixed.mean(axis=(0, 1))).max() < 20  # it was 98
 
 
 def test_a_figures_rows_are_the_picture():

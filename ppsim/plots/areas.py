@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -22,6 +23,8 @@ _MUCH_IDLE = 0.42  # idle fraction from which on an area of several kinds is ano
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
 _BESIDE, _ALIKE = 4, 1.4  # maximum cells between neighbours, and contrast of those with a line between them
+_OFTEN = 3  # areas of one mix; if there are more, the largest alone is named
+NO_PATH = np.empty((0, 2, 2))
 _COLUMNS, _ROWS = 1024, 64  # maximum cells of the grid in which areas are searched
 
 
@@ -59,13 +62,12 @@ class Area(NamedTuple):
     ) -> tuple[str, float, float, float] | None:
         """Return the words, and the left, right and middle row of their place; None if they fit nowhere.
 
-        They have one line, or two if `several`, with blanks and space above and below them, or without. `wide` returns
-        the width of a text in seconds; lines are `line` devices apart. `crossed` has the cells (row, column) of a path.
+        They have one line, or two if `several`, with blanks and space above and below them, or without, and are in no
+        cell (row, column) that is `crossed`.
         """
         kinds, (second, device) = self.words.split(" + "), self.cell
-        lengths = [len(kinds), -(-len(kinds) // 2)][: 1 + several]
         runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in self.runs.items()}
-        for each, plus, around in product(lengths, (" + ", "+"), _AROUND):
+        for each, plus, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], (" + ", "+"), _AROUND):
             lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
             found = f"{plus.rstrip()}\n".join(lines)
             cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
@@ -101,6 +103,25 @@ def areas(boxes: Boxes) -> list[Area]:
             whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
             found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], whole, runs, cell))
     return found
+
+
+def named_areas(
+    boxes: Boxes, wide: Callable[[str], float], line: float, several: bool = True, path: np.ndarray = NO_PATH
+) -> Iterator[tuple[Area, str, float, float, float]]:
+    """Yield areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
+
+    `wide` returns the width of a text in seconds; lines are `line` devices apart. Names are not on the lines of a
+    `path`, (lines, 2, 2) in seconds and devices.
+    """
+    every, done = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top)), set[str]()
+    count = Counter(area.words for area in every)
+    crossed = _cells(path, every[0].cell) if every else NO_PATH
+    for area in every:
+        if not (count[area.words] > _OFTEN and area.words in done) and (
+            found := area.name(wide, line, several, crossed)
+        ):
+            done.add(area.words)
+            yield area, *found
 
 
 def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
@@ -180,9 +201,9 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
     return found
 
 
-def cells_of(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:
-    """Return the cells (row, column) that lines, (lines, 2, 2) in seconds and devices, run through."""
-    ends = (lines + (0.0, 0.5)) / cell
+def _cells(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:
+    """Return the cells (row, column) that lines run through."""
+    ends = (lines + np.array([0.0, 0.5])) / cell
     steps = 2 + 2 * np.abs(ends[:, 1] - ends[:, 0]).max(axis=1, initial=0.0).astype(int)
     part = np.concatenate([*(np.linspace(0.0, 1.0, count) for count in steps.tolist()), []])[:, None]
     points = np.repeat(ends[:, 0], steps, axis=0) * (1 - part) + np.repeat(ends[:, 1], steps, axis=0) * part

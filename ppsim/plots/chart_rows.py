@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +12,13 @@ from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba_array
-from matplotlib.patheffects import Stroke
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox, IdentityTransform
+from matplotlib.transforms import IdentityTransform
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.areas import areas, borders, cells_of
+from ppsim.plots.areas import borders, named_areas
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -32,7 +30,6 @@ _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pi
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
 _NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, and the ground around it
-_OFTEN = 3  # areas of one mix; if there are more, one of them is named
 _LINE = 11.0  # pixels from one line of a name to the next
 
 
@@ -296,32 +293,15 @@ class ChartRows(Artist):
         return text
 
     def _names(self, place: Place, gap: float) -> Iterator[Text]:
-        """Yield the names of areas whose actions are too narrow to be drawn singly, beside the path.
-
-        A mix of many areas is named once, in the largest.
-        """
+        """Yield the names of areas whose actions are too narrow to be drawn singly, beside the path."""
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
-        every = sorted(areas(self.boxes), key=lambda area: (area.first - area.last) * (area.bottom - area.top))
-        count, named = Counter(area.words for area in every), set[str]()
         path = self.path[self.path[:, 0, 1] != self.path[:, 1, 1]] if gap else self.path  # level lines are between rows
-        crossed = cells_of(path, every[0].cell) if every else path
-        for area in every:
-            if count[area.words] > _OFTEN and area.words in named:
-                continue
-            if found := area.name(
-                lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap, crossed
-            ):
-                named.add(area.words)
-                (words, first, last, row), colour = found, area.colour(self.theme)
-                below = _LINE * words.count("\n") / 2
-                row = float(np.floor(row)) if gap else row  # within a row
-                band = place.band(np.array(row), self.boxes.band, gap)
-                middle = sum(band) / 2 if gap else place.top - row * place.row
-                y = middle - (below + 0.36 * _NAME) * pixel
-                left, right = place.x(np.array([first, last]))
-                text = self._text(float(left + right) / 2, float(y), words, label_colour(colour), _NAME)
-                top, bottom = band if gap else (self._ax.bbox.y1, self._ax.bbox.y0)
-                text.set_clip_box(Bbox.from_extents(left, bottom, right, top))  # its ground stays in its area
-                ground: Any = {"linewidth": 2 * _HALO * POINTS, "foreground": colour}
-                text.set_path_effects([Stroke(**ground, snap=False), Stroke(linewidth=0, snap=False)])
-                yield text
+        named = named_areas(
+            self.boxes, lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap, path
+        )
+        for area, words, first, last, row in named:
+            within = sum(place.band(np.floor(row), self.boxes.band, gap)) / 2  # a row
+            middle = within if gap else place.top - row * place.row
+            y = middle - (_LINE * words.count("\n") / 2 + 0.36 * _NAME) * pixel
+            left, right = place.x(np.array([first, last]))
+            yield self._text(float(left + right) / 2, float(y), words, label_colour(area.colour(self.theme)), _NAME)

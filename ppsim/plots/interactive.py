@@ -19,7 +19,7 @@ from ppsim.base.host import need
 from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
-from ppsim.plots.areas import areas
+from ppsim.plots.areas import named_areas
 from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import FONT, GREY, Theme, label_colour, theme_of
@@ -217,13 +217,12 @@ class _Drawing:
             source=png_address(pixels), xref="x", yref="y", x=0, y=-0.5, sizex=length * unit.factor, sizey=devices,
             sizing="stretch", layer="below",
         )  # fmt: skip
-        for area in areas(boxes):
-            if found := area.name(
-                lambda words: 7.5 * len(words) / _CHART_PIXELS * length, _LINE * devices / _MAX_HEIGHT
-            ):
-                (words, first, last, row), ink = found, {"color": label_colour(area.colour(self.theme))}
-                place = {"text": words.replace("\n", "<br>"), "x": (first + last) / 2 * unit.factor, "y": row - 0.5}
-                self.figure.add_annotation(**place, showarrow=False, font=ink)
+        for area, words, first, last, row in named_areas(
+            boxes, lambda words: 7.5 * len(words) / _CHART_PIXELS * length, _LINE * devices / _MAX_HEIGHT
+        ):
+            place = {"text": words.replace("\n", "<br>"), "x": (first + last) / 2 * unit.factor, "y": row - 0.5}
+            ink = {"color": label_colour(area.colour(self.theme))}
+            self.figure.add_annotation(**place, showarrow=False, font=ink)
         first, last = bins(PixelColumns(0.0, length, _OVERVIEW_BINS), 1.0, length)
         parts = np.stack([kind_shares(boxes, device, first, last).T for device in range(devices)])
         parts = np.append(parts, 1.0 - parts.sum(axis=2, keepdims=True), axis=2)

@@ -19,6 +19,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.progress import say
 from ppsim.plots import scale
+from ppsim.plots.areas import NO_PATH
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
@@ -30,7 +31,6 @@ from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
 _SEEN = 0.1  # opacity: fainter marks are not seen
-_NONE = np.empty((0, 2, 2))  # lines
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: minimum length of the bar at a longer action, else a dot; its height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
@@ -69,7 +69,7 @@ class ChartLines:
         """Draw the transfers and the path of one chart, whose lines (lines, 2, 2) are returned."""
         if self.transfers:
             add_transfers(ax, boxes, theme, self.waited)
-        return add_critical_path(ax, boxes, self.critical, theme) if self.has_path else _NONE
+        return add_critical_path(ax, boxes, self.critical, theme) if self.has_path else NO_PATH
 
 
 NO_LINES = ChartLines()
@@ -158,7 +158,7 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.
     """
     device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
     if not len(device):
-        return _NONE
+        return NO_PATH
     lines, (path, halo) = _path_lines(ax, boxes, device, begin, end), _path_widths(ax, boxes)
     for wide, colour in ((halo, theme.halo), (path, theme.critical)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
@@ -203,7 +203,7 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
-    drawn, frames = np.ones(len(points) - 1, bool), [_NONE]
+    drawn, frames = np.ones(len(points) - 1, bool), [NO_PATH]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
     for one, other in zip(turns[changes[::2]].tolist(), turns[changes[1::2]].tolist(), strict=True):
         drawn[2 * one : 2 * other] = False

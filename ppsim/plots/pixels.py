@@ -17,6 +17,7 @@ from ppsim.plots.palette import Theme, from_linear, light_of
 
 _LONGEST_PERIOD = 8.0  # reference pixels: mixtures of longer periods keep their actions
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
+_REACH = 1 + WINDOWS.max()  # of all of them, in halves of one
 
 
 class PixelColumns(NamedTuple):
@@ -80,10 +81,12 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     middle, reach = (first + last) / 2, (last - first) / 2
     begins, ends = np.append(borders[edge == 1], np.inf), np.append(borders[edge == -1], 0.0)
     at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
-    away = np.minimum(middle - begins[at], ends[at] - middle)
+    begin, end = begins[at], ends[at]
     wide = period / 2 * np.ceil(foot / columns.per_second / period - 0.01)
-    own = np.clip(away / (1 + WINDOWS.max()), reach, np.maximum(wide, reach))
-    shifted = middle + WINDOWS * np.where(own > reach, own, 0.0)
+    own = np.minimum(np.maximum(wide, reach), (end - begin) / 2 / _REACH)
+    own = np.where((begin <= middle) & (middle < end) & (own > reach), own, reach)
+    inside = np.where(own > reach, np.clip(middle, begin + _REACH * own, end - _REACH * own), middle)
+    shifted = inside + WINDOWS * np.where(own > reach, own, 0.0)
     return shifted - own, shifted + own
 
 
