@@ -237,6 +237,7 @@ def test_numbers_of_the_grey_theme_name_their_kinds():
     assert set(numbers_of(run().plot(theme="grey", width=3.3))) == {"F", "B"}
     assert set(numbers_of(run("1f1b", 8, 32).plot(theme="grey"))) == {*map(str, range(32))}  # not B alone
     assert not numbers_of(run("zb-h1", 8, 32).plot(theme="grey"))
+    assert {*numbers_of(run("zb-v", 4, 12).plot(theme="grey"))} == {"F", "I", "W"}  # numbers fit nowhere
     texts = rows_of(run("zb-h1", 4, 8).plot(theme="grey"))[0].numbers()
     assert {text.get_text()[0] for text in texts if "DejaVu Sans Mono" in text.get_fontfamily()} == {"I"}
 
@@ -823,6 +824,14 @@ def test_a_critical_path_is_thinner_in_low_rows(devices, points):
     assert path_of(timeline.plot(critical_path=True).axes[0])[1] == pytest.approx(points)
 
 
+def test_a_critical_path_between_lanes_and_marks_of_stages_is_thin():
+    costs = ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=0.5)
+    for name, points in (("1f1b", 1.1), ("interleaved-1f1b", 0.7)):
+        axes = run(name, costs=costs).plot(critical_path=True).axes[0]
+        path = next(lines for lines in reversed(axes.collections) if lines.get_gid() == "critical path")
+        assert path.get_linewidth() == pytest.approx([points])
+
+
 def test_a_critical_path_crosses_no_lane_below_its_boxes():
     costs = ppsim.Costs(forward=1.0, backward=2.0, reduce_grad=3.0)
     figure = run(costs=costs).plot(critical_path=True)
@@ -984,7 +993,7 @@ def test_a_front_far_beyond_a_limit_has_its_unit():
     assert axes.get_xlabel().startswith("peak memory (GB)")
     words = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert "usable 76.4 GB" in words
-    assert "beyond the axis: 1 run, 1,200 GB" in words
+    assert "beyond the axis: b, 1,200 GB" in words
     assert axes.get_xlim()[1] < 100  # it does not stretch the axis
     (edge,) = (line for line in axes.lines if line.get_label().startswith("beyond"))
     assert edge.get_xydata().tolist() == [[1.0, 1.0]]  # at the right end of the axis, at its step
@@ -1032,11 +1041,17 @@ def test_points_that_are_tight_in_memory_or_do_not_fit_are_marked_in_lines_and_f
 def test_a_line_alone_has_no_name_at_its_end_and_axes_have_units():
     (axes,) = draw_lines({"step time": [(1, 1.0), (2, 3.0)]}, "costs.latency", "step time", "seconds").axes
     assert [text.get_text() for text in axes.texts] == []
+    assert [line.get_marker() for line in axes.lines] == ["o"]
     assert axes.get_xlabel() == "latency"
     assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == ["1 s", "2 s"]
     latencies = {"step time": [(1e-9, 1.0), (1e-6, 2.0), (1e-3, 3.0)]}
     (axes,) = draw_lines(latencies, "costs.latency", "step time", "seconds").axes
     assert [axes.xaxis.get_major_formatter()(tick) for tick in axes.get_xticks()] == ["1 ns", "1 µs", "1 ms"]
+
+
+def test_a_measure_whose_name_is_its_unit_names_it_once():
+    (axes,) = draw_lines({"a": [(1, 1.0), (2, 3.0)]}, "devices", "tokens/s", "tokens per second").axes
+    assert axes.get_ylabel() == "tokens/s"
 
 
 def test_the_step_over_microbatches_is_that_of_one_microbatch():
@@ -1077,7 +1092,7 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert "Pareto front" in keys
+    assert "Pareto front, without gains under 0.5 %" in keys  # dualpipe gains less
     assert "beyond the axis: gpipe, 16–64 microbatches per device" in keys
     shown = [name for name in over["schedule.name"] if name in keys]
     assert [*{*over["schedule.name"]} - {*shown}] == ["gpipe"]

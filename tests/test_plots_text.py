@@ -69,6 +69,7 @@ def test_actions_narrower_than_three_columns_keep_time_to_scale():
     text = chart("interleaved-1f1b", devices=2, microbatches=4, width=40, options={"stages_per_device": 2})
     assert rows_of(text) == ["FFFFF·B0FB1FB0FB1·B2·B3B2B3", "·FFFB0FB1FB0FB1FB2FB3B2B3··"]  # a column per forward
     assert text.splitlines()[-1] == "numbers: microbatch after the kind"
+    assert chart("seq1f1b", 2, 2, width=60).splitlines()[-1] == "numbers: microbatch.slice after the kind"  # as B1.0
     wide = [rows_of(chart("zb-h1", width=width)) for width in (40, 60)]
     assert wide[0][0] == "FFFF···IWFIWFIWFIWFIWIWIWIW" == wide[1][0]  # not stretched to columns of several actions
 

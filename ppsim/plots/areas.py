@@ -204,10 +204,8 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
 def _cells(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:
     """Return the cells (row, column) that lines run through."""
     ends = (lines + np.array([0.0, 0.5])) / cell
-    steps = 2 + 2 * np.abs(ends[:, 1] - ends[:, 0]).max(axis=1, initial=0.0).astype(int)
-    part = np.concatenate([*(np.linspace(0.0, 1.0, count) for count in steps.tolist()), []])[:, None]
-    points = np.repeat(ends[:, 0], steps, axis=0) * (1 - part) + np.repeat(ends[:, 1], steps, axis=0) * part
-    return np.unique(np.floor(points).astype(int)[:, ::-1], axis=0)
+    points = [np.linspace(line[0], line[1], 2 + 2 * int(np.ptp(line, axis=0).max())) for line in ends]
+    return np.unique(np.floor(np.concatenate([*points, NO_PATH[:, 0]])).astype(int)[:, ::-1], axis=0)
 
 
 def _widest(run: _Run, crossed: np.ndarray) -> _Run:

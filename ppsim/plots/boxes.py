@@ -115,15 +115,10 @@ class Boxes(Spans):
 
         A fused slot appears twice: its first part fills the upper half of the band, its second part the lower half.
         """
-        for kind in self.kinds:
-            mine = np.flatnonzero((self.kind == kind) & chosen)
-            if kind != Kind.OVERLAP_F_B:
-                yield kind, mine, self.band
-                continue
-            for second, half in enumerate(halves(self.band)):
-                kinds = self.timeline.schedule.kind[self.row[mine] + second]
-                for part in distinct(kinds).tolist():
-                    yield Kind(part), mine[kinds == part], half
+        for half, slot in ((0, False), (0, True), (1, True)):
+            kinds, mine = self.kinds_of_parts(half), chosen & (self.slot == slot)
+            for kind in distinct(kinds[mine]).tolist():
+                yield Kind(kind), np.flatnonzero(mine & (kinds == kind)), halves(self.band)[half] if slot else self.band
 
     @cached_property
     def lanes(self) -> list[LaneSpans]:
@@ -184,8 +179,8 @@ class Boxes(Spans):
 
         Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike, unless most devices
         would have none. If `lettered`, the letter of the kind is before the numbers, and alone where they do not fit;
-        no kind has letters if one does not hold its own, or if numbers fit nowhere. A box that is nearly as wide as its
-        device's usual one counts as that. All labels have one size.
+        no kind has letters if one does not hold its own, or if only numbers without letters fit. A box that is nearly
+        as wide as its device's usual one counts as that. All labels have one size.
         """
         found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
@@ -200,8 +195,11 @@ class Boxes(Spans):
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             found[kind, slot] = np.where(number > 0, number, alone), number > 0
         sizes, has_number = ([one[at] for one in found.values()] for at in (0, 1))
-        if lettered and not (all(size.any() for size in sizes) and (np.any(has_number) or not numbered)):
-            return self.numbers(second, tall, digit, False, numbered)
+        holds = all(size.any() for size in sizes)
+        if lettered and not (holds and np.any(has_number)):
+            plain = self.numbers(second, tall, digit, False, numbered)
+            if any(has.any() for _, has, _ in plain.values()) or not holds:
+                return plain
         least = min((float(size[size > 0].min()) for size in sizes if size.any()), default=0.0)
         return {(kind, slot): (np.minimum(size, least), has, kind_letter(kind) * lettered)
                 for (kind, slot), (size, has) in found.items()}  # fmt: skip

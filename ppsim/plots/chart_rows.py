@@ -183,15 +183,13 @@ class ChartRows(Artist):
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             long = lane.length * place.second / place.pixel
             mine, narrow = long > scale.NARROWEST_FRAME, (long > 1) & (long <= scale.NARROWEST_FRAME) & (theme is GREY)
-            above, below = place.band(lane.device[narrow], lane_edges(lane, boxes.sorts), gap)
-            self._lines(renderer, place.x(lane.start[narrow]) + place.pixel / 2, above, below, place.pixel, theme.text)
-            above, below = place.band(lane.device[mine], lane_edges(lane, boxes.sorts), gap)
-            begin, end = place.x(lane.start[mine]) + place.pixel, place.x(lane.end[mine]) - 0.75 * place.pixel
-            for edge, thick, colour in ((2.0, 1.0, theme.paper), (0.75, 1.5, theme.text)):
-                inset, frame = edge * place.pixel, {"edgecolors": colour, "linewidths": thick * POINTS}
-                seen = end - begin > 4 * inset  # lines that leave something of the colour
-                edges = (begin + inset)[seen], (end - inset)[seen], (above - inset)[seen], (below + inset)[seen]
-                self._rectangles(renderer, *edges, "none", **frame)
+            above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
+            begin, end = place.x(lane.start) + place.pixel / 2, place.x(lane.end)
+            self._lines(renderer, begin[narrow], above[narrow], below[narrow], place.pixel, theme.text)
+            for edge, colour in ((0.5, theme.text), (1.5, theme.paper), (2.5, theme.lanes[lane.sort])):
+                inset = edge * place.pixel
+                sides = (begin + inset)[mine], (end - inset)[mine], (above - inset)[mine], (below + inset)[mine]
+                self._rectangles(renderer, sides[0], sides[1], sides[2], sides[3], colour)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
             begin = left[begins] + place.pixel  # apart from the number before it
@@ -231,8 +229,9 @@ class ChartRows(Artist):
         later = long > 0
         low, high = bottom[later] + inset, top[reverse] - scale.mark_bar(tall, is_lower)[1] * pixel
         ends = left + long * (right - left)
-        self._rectangles(renderer, left[later], ends[later], low + thick, low, inks[later])
-        self._rectangles(renderer, left[reverse], right[reverse], high, high - thick, inks[reverse])
+        within: Any = {"clip_box": self._ax.bbox}
+        self._rectangles(renderer, left[later], ends[later], low + thick, low, inks[later], **within)
+        self._rectangles(renderer, left[reverse], right[reverse], high, high - thick, inks[reverse], **within)
 
     def numbers(self, renderer: Any = None) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""

@@ -16,7 +16,7 @@ from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM
-from ppsim.base.units import axis_unit, counted
+from ppsim.base.units import axis_unit, counted, percent_text
 from ppsim.plots.figures import SMALL, figure_of, follows_page, font_points, settings, titled_axes, wrapped
 from ppsim.plots.many_runs import (
     COLOURS,
@@ -88,7 +88,8 @@ def draw_front(
         shown, fits = [run.group for run in runs], [run.fit for run in runs]
         is_whole = all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
-        front = _clear_front([run[:2] for run in runs], fitting)
+        whole_front = [fitting[at] for at in pareto_front([runs[at][:2] for at in fitting])]
+        front = _clear_front([run[:2] for run in runs], whole_front)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
@@ -99,7 +100,14 @@ def draw_front(
         explain_states(axes, fits, colours, refused)
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
-        _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, {*fits})
+        _draw_front(
+            axes,
+            [(points[index], fits[index]) for index in front],
+            edge,
+            colours,
+            {*fits},
+            front[-1:] != whole_front[-1:],
+        )
         for label, at in _beyond([run for run in every if run not in runs], grouped, byte, symbol):
             seconds, style = [run.seconds * second for run in at], {"clip_on": False, "markersize": 3, "label": label}
             axes.plot([1] * len(at), seconds, ">", color=colours.limit, transform=axes.get_yaxis_transform(), **style)
@@ -126,7 +134,8 @@ def _beyond(
         mine = [run for run in runs if group in (None, run.group)]
         sizes = [byte * run.memory for run in mine]
         ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
-        yield f"beyond the axis: {group or counted(len(sizes), 'run')}, {ends} {symbol}", mine
+        name = group or (_label(mine[0], grouped, "", True) if len(mine) == 1 else counted(len(mine), "run"))
+        yield f"beyond the axis: {name}, {ends} {symbol}", mine
 
 
 def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool) -> str:
@@ -144,7 +153,7 @@ def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: T
 
 
 def _draw_front(
-    axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, fits: set[str]
+    axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, fits: set[str], cleared: bool
 ) -> None:  # fmt: skip
     """Draw the points of a front, with how they fit, as steps with rings, dashed over the limit."""
     style: Any = {"marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
@@ -153,6 +162,7 @@ def _draw_front(
     beyond = [point for point, fit in front if fit == "tight"]
     edge = [(limit, within[-1][1])] if within and beyond else []
     whole = "Pareto front" + " of what fits" * ("over" in fits and fits != {"over"})
+    whole += f", without gains under {percent_text(_TIE)}" * cleared
     for stairs, ringed, label, dashes in (
         ([*within, *edge], range(len(within)), whole, "solid"),
         ([*edge, *beyond], range(len(edge), len(edge) + len(beyond)), "front over the usable memory", (0, (3, 1.5))),
@@ -161,10 +171,10 @@ def _draw_front(
             axes.plot(*zip(*stairs, strict=True), label=label, linestyle=dashes, markevery=[*ringed], **style)
 
 
-def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
-    """Return the Pareto front of the `chosen` pairs, without points that gain less than `_TIE` over the next one."""
+def _clear_front(pairs: Sequence[tuple[float, float]], front: Sequence[int]) -> list[int]:
+    """Return a Pareto front of pairs without points that gain less than `_TIE` over the next one."""
     found: list[int] = []
-    for number in (chosen[place] for place in pareto_front([pairs[one] for one in chosen])):
+    for number in front:
         if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1]:
             continue
         while found and pairs[number][0] <= (1 + _TIE) * pairs[found[-1]][0]:

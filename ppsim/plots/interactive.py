@@ -39,13 +39,9 @@ _MAX_EDGED = 300  # if more boxes of median length fit side by side, white edges
 
 
 def interactive_figure(
-    timeline: TimelineColumns,
-    *,
-    start: float | None = None,
-    end: float | None = None,
-    title: str | None = None,
+    timeline: TimelineColumns, *, start: float | None = None, end: float | None = None, title: str | None = None,
     theme: str = "light",
-) -> plotly.graph_objects.Figure:
+) -> plotly.graph_objects.Figure:  # fmt: skip
     """Return a plotly figure with one trace per kind; hover shows action, device, times and what it waited for.
 
     With more than 5,000 boxes in view the figure is an overview: each pixel has the mean colour of what it covers. For

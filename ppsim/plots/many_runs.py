@@ -65,7 +65,9 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        figure, axes = titled_axes(width, colours, heading or what or title, f"{title} ({symbol})")
+        figure, axes = titled_axes(
+            width, colours, heading or what or title, title if "/" in title else f"{title} ({symbol})"
+        )
         ends, styles, fits = [], styles_of(lines, theme), fits or {}
         for names, pairs in _distinct(lines, fits):
             numbers, values = zip(*pairs, strict=True)
@@ -121,14 +123,15 @@ def fit_within(peak: float, limit: float | None) -> str:
 def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     """Return the style by name; a schedule has the same style in all charts, and so has the first of its variants.
 
-    If a more common one has its colour, it has a free one, as variants have, of the rarest family. Once all are used,
+    If a more common one has its colour, it has a free one, as variants have, of the rarest family; a line alone without
+    a schedule has those of the first. Once all are used,
     lines are dashed, then dotted.
     """
     colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
     for name in names:
         if (own := _PLACES.get(re.split("[:,]", str(name))[0])) is not None:
             places.setdefault(own % len(MARKERS), name)
-    rarest = chain(range(len(MARKERS) - 1, -1, -1), count(len(MARKERS)))
+    rarest = chain([0] * (len(names) == 1), range(len(MARKERS) - 1, -1, -1), count(len(MARKERS)))
     free, found, used = (place for place in rarest if place not in places), {}, dict.fromkeys(colours, 0)
     places |= {next(free): name for name in names if name not in places.values()}
     for place, name in sorted(places.items()):

@@ -39,13 +39,8 @@ def summary_text(
     and what they assume. Lines of less than `_EXPLAINED` characters (default: `line_width()`) do not explain causes.
     """
     columns = width or line_width()
-    lines = [
-        *textwrap.wrap(title_text(timeline), columns),
-        *textwrap.wrap(timeline.schedule.found, columns),
-        "",
-        *_answer(timeline),
-        *_idle_lines(timeline, columns),
-    ]
+    head = [line for text in (title_text(timeline), timeline.schedule.found) for line in textwrap.wrap(text, columns)]
+    lines = [*head, "", *_answer(timeline), *_idle_lines(timeline, columns)]
     if verbose:
         lines += ["", *_measure_lines(timeline)]
     if costs:
@@ -58,10 +53,8 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     measured = {measure.name: measure.of(timeline) for measure in _measures_of([timeline])}
     remarks = [interval_in_words(timeline)]
     if (rate := measured.get("tokens_per_second")) is not None:
-        remarks += [
-            f"{float(f'{rate:.3g}'):,.0f} tokens/s",
-            f"MFU {percent_text(measured['mfu'])} (full s x s attention)",
-        ]
+        remarks.append(f"{float(f'{rate:.3g}'):,.0f} tokens/s")
+        remarks.append(f"MFU {percent_text(measured['mfu'])} (full s x s attention)")
     idle, bubble = ["idle / total device time", busiest_device(timeline)], "bubble_fraction"
     if "steady_bubble_fraction" in measured:  # the causes below add up to the bubble of the whole run
         idle[0] = f"{idle[0]} between fill and drain; {percent_text(measured[bubble])} with them"

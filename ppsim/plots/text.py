@@ -279,7 +279,7 @@ def _legend(
     keys.append([f"{LETTERS[lane.sort]} {lane.title}" for lane in boxes.lanes if LETTERS[lane.sort] in drawn])
     wholes = ("; ".join(title.replace(" ", NO_BREAK) for title in titles) for titles in keys if titles)
     lines = [*map("{}{}".format, ("", "where no action runs: "), wholes)]
-    numbering = "slice (microbatch x slices + piece)" if boxes.timeline.schedule.slices > 1 else "microbatch"
+    numbering = "microbatch.slice" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
         stages = ", stage before the kind" if re.search(r"(?<![A-Z\d./])\d+[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}")
