@@ -57,25 +57,6 @@ class Area(NamedTuple):
         idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
         return " + ".join([kind.name for kind in kinds] + idle)
 
-    def name(
-        self, wide: Callable[[str], float], line: float, several: bool, crossed: np.ndarray
-    ) -> tuple[str, float, float, float] | None:
-        """Return the words, and the left, right and middle row of their place; None if they fit nowhere.
-
-        They have one line, or two if `several`, with blanks and space above and below them, or without, and are in no
-        cell (row, column) that is `crossed`.
-        """
-        kinds, (second, device) = self.words.split(" + "), self.cell
-        runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in self.runs.items()}
-        for each, plus, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], (" + ", "+"), _AROUND):
-            lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
-            found = f"{plus.rstrip()}\n".join(lines)
-            cells = max(map(wide, found.split("\n"))) / second, (len(lines) + around) * line / device
-            if place := _roomiest(runs, *cells):
-                top, bottom, first, last = place
-                return found, first * second, last * second, (top + bottom) / 2 * device
-        return None
-
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
         return mixed((theme.idle if kind is None else theme.kinds[kind], part) for kind, part in self.parts.items())
@@ -110,18 +91,25 @@ def named_areas(
 ) -> Iterator[tuple[Area, str, float, float, float]]:
     """Yield areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
 
-    `wide` returns the width of a text in seconds; lines are `line` devices apart. Names are not on the lines of a
-    `path`, (lines, 2, 2) in seconds and devices.
+    Names have one line, or two if `several`, with blanks and space above and below them, or without. `wide` returns the
+    width of a text in seconds; lines are `line` devices apart. Names are not on the lines of a `path`, (lines, 2, 2) in
+    seconds and devices.
     """
-    every, done = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top)), set[str]()
+    every, named = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top)), set[str]()
     count = Counter(area.words for area in every)
     crossed = _cells(path, every[0].cell) if every else NO_PATH
-    for area in every:
-        if not (count[area.words] > _OFTEN and area.words in done) and (
-            found := area.name(wide, line, several, crossed)
-        ):
-            done.add(area.words)
-            yield area, *found
+    for area in (area for area in every if area.words not in named or count[area.words] <= _OFTEN):
+        kinds, (second, device) = area.words.split(" + "), area.cell
+        runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in area.runs.items()}
+        for each, plus, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], (" + ", "+"), _AROUND):
+            lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
+            words = f"{plus.rstrip()}\n".join(lines)
+            cells = max(map(wide, words.split("\n"))) / second, (len(lines) + around) * line / device
+            if place := _roomiest(runs, *cells):
+                top, bottom, first, last = place
+                named.add(area.words)
+                yield area, words, first * second, last * second, (top + bottom) / 2 * device
+                break
 
 
 def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:

@@ -234,19 +234,9 @@ def make_boxes(timeline: TimelineColumns) -> Boxes:
     local, reverse = local_stage(schedule)
     kind = plan.kind[row].astype(np.int8)
     start = timeline.row_start[row]
-    return Boxes(
-        device=schedule.device[row],
-        stage=schedule.stage[row],
-        start=start - float(timeline.device_start.min()),
-        length=timeline.row_end[row] - start,
-        timeline=timeline,
-        row=row,
-        slot=kind == Kind.OVERLAP_F_B,
-        microbatch=schedule.microbatch[row],
-        kind=kind,
-        local=local[row],
-        reverse=reverse[row],
-    )
+    spans = schedule.device[row], schedule.stage[row], start - float(timeline.device_start.min())
+    length, is_slot = timeline.row_end[row] - start, kind == Kind.OVERLAP_F_B
+    return Boxes(*spans, length, timeline, row, is_slot, schedule.microbatch[row], kind, local[row], reverse[row])
 
 
 def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:

@@ -95,14 +95,15 @@ class ChartRows(Artist):
         gap = self._gap(place)
         is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
-        is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or is_mixed(
-            boxes, place.second / place.pixel
-        )
+        is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or self._is_mixed(place)
         if is_vector and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
         self._draw_overlays(renderer, place, gap, wide)
+
+    def _is_mixed(self, place: Place) -> bool:
+        return is_mixed(self.boxes, place.second / place.pixel)
 
     def _gap(self, place: Place) -> float:
         box = (self.boxes.narrowest or self.boxes.median) * place.second / place.pixel
@@ -200,7 +201,7 @@ class ChartRows(Artist):
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
         for kind, mine, edges in boxes.parts(wide > scale.NARROWEST_GAP):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
-        if self.labels and theme is GREY and not gap and is_mixed(boxes, place.second / place.pixel):
+        if self.labels and theme is GREY and not gap and self._is_mixed(place):
             corner, unit = (place.x(0.0), place.top), (place.second, -place.row)
             lines = [np.array(line) * unit + corner for line in borders(boxes, theme)]
             self._draw_part(LineCollection(lines, colors=theme.paper, linewidths=POINTS), renderer)
@@ -243,7 +244,7 @@ class ChartRows(Artist):
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
         found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
-        mixed = is_mixed(boxes, place.second / place.pixel)
+        mixed = self._is_mixed(place)
         yield from self._names(place, gap) if mixed else ()
         for (kind, slot), (sizes, has_number, before) in () if mixed else found.items():
             for half in (0, 1)[: 1 + slot]:

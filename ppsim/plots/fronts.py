@@ -88,8 +88,7 @@ def draw_front(
         shown, fits = [run.group for run in runs], [run.fit for run in runs]
         is_whole = all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
-        whole_front = [fitting[at] for at in pareto_front([runs[at][:2] for at in fitting])]
-        front = _clear_front([run[:2] for run in runs], whole_front)
+        front = _clear_front([run[:2] for run in runs], fitting)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
@@ -100,14 +99,10 @@ def draw_front(
         explain_states(axes, fits, colours, refused)
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
-        _draw_front(
-            axes,
-            [(points[index], fits[index]) for index in front],
-            edge,
-            colours,
-            {*fits},
-            front[-1:] != whole_front[-1:],
-        )
+        words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
+        is_beaten = min(runs[at].seconds for at in fitting) < runs[front[-1]].seconds
+        words += f", without gains under {percent_text(_TIE)}" * is_beaten
+        _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, words)
         for label, at in _beyond([run for run in every if run not in runs], grouped, byte, symbol):
             seconds, style = [run.seconds * second for run in at], {"clip_on": False, "markersize": 3, "label": label}
             axes.plot([1] * len(at), seconds, ">", color=colours.limit, transform=axes.get_yaxis_transform(), **style)
@@ -153,7 +148,7 @@ def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: T
 
 
 def _draw_front(
-    axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, fits: set[str], cleared: bool
+    axes: Axes, front: Sequence[tuple[Any, str]], limit: float | None, theme: Theme, words: str
 ) -> None:  # fmt: skip
     """Draw the points of a front, with how they fit, as steps with rings, dashed over the limit."""
     style: Any = {"marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
@@ -161,20 +156,18 @@ def _draw_front(
     within = [point for point, fit in front if fit != "tight"]
     beyond = [point for point, fit in front if fit == "tight"]
     edge = [(limit, within[-1][1])] if within and beyond else []
-    whole = "Pareto front" + " of what fits" * ("over" in fits and fits != {"over"})
-    whole += f", without gains under {percent_text(_TIE)}" * cleared
     for stairs, ringed, label, dashes in (
-        ([*within, *edge], range(len(within)), whole, "solid"),
+        ([*within, *edge], range(len(within)), words, "solid"),
         ([*edge, *beyond], range(len(edge), len(edge) + len(beyond)), "front over the usable memory", (0, (3, 1.5))),
     ):
         if ringed:
             axes.plot(*zip(*stairs, strict=True), label=label, linestyle=dashes, markevery=[*ringed], **style)
 
 
-def _clear_front(pairs: Sequence[tuple[float, float]], front: Sequence[int]) -> list[int]:
-    """Return a Pareto front of pairs without points that gain less than `_TIE` over the next one."""
+def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
+    """Return the Pareto front of the `chosen` pairs, without points that gain less than `_TIE` over the next one."""
     found: list[int] = []
-    for number in front:
+    for number in (chosen[place] for place in pareto_front([pairs[one] for one in chosen])):
         if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1]:
             continue
         while found and pairs[number][0] <= (1 + _TIE) * pairs[found[-1]][0]:

@@ -59,11 +59,8 @@ def draw(
     """
     runs = [timelines] if isinstance(timelines, TimelineColumns) else list(timelines)
     colours = _checked(runs, titles, width, memory, labels, theme, group)
-    for name, value, kind, legal in (
-        ("ax", ax, Axes, "matplotlib Axes"),
-        ("transfers", transfers, bool, "True or False"),
-        ("title", title, str, "text"),
-    ):
+    checks = ("ax", ax, Axes, "matplotlib Axes"), ("transfers", transfers, bool, "True or False")
+    for name, value, kind, legal in (*checks, ("title", title, str, "text")):
         if value is not None and not isinstance(value, kind):
             raise ConfigError(f"{name}={shown(value)} must be {legal}")
     if until is not None and not (is_number(until) and 0 < until < float("inf")):

@@ -62,9 +62,7 @@ def _window(timeline: TimelineColumns, start: Any, end: Any) -> tuple[float, flo
     last = (makespan(timeline) or 1.0) if end is None else end
     numbers = all(is_number(value) and math.isfinite(value) for value in (first, last))
     if not (numbers and first < last):
-        raise ConfigError(
-            f"start={shown(start)} must lie before end={shown(end)}, both in seconds from the first start"
-        )
+        raise ConfigError(f"start={shown(start)} must lie before end={shown(end)}, in seconds from the first start")
     return float(first), float(last)
 
 

@@ -96,13 +96,8 @@ def lane_spans(timeline: TimelineColumns) -> list[LaneSpans]:
     pairs = [f"{device} to {host}" for device, host in np.unique(timeline.schedule.evicted[:, ::2], axis=0).tolist()]
     evictions = EVICTIONS | {OFFLOADS: EVICTIONS[OFFLOADS] + f" ({', '.join(pairs)})" * (len(pairs) <= _NAMED)}
     found, titles = [], TITLES | (evictions if pairs else {})
-    for sort, spans in (
-        (GATHERS, timeline.unshards),
-        (RELOADS, timeline.reloads),
-        (REDUCTIONS, timeline.reductions),
-        (OFFLOADS, timeline.offloads),
-        (STEPS, timeline.optimizer_steps),
-    ):
+    data = timeline.unshards, timeline.reloads, timeline.reductions, timeline.offloads, timeline.optimizer_steps
+    for sort, spans in zip((GATHERS, RELOADS, REDUCTIONS, OFFLOADS, STEPS), data, strict=True):
         if spans is not None and np.any(spans.end > spans.start):
             mine = spans.end > spans.start
             length, numbers = (spans.end - spans.start)[mine], spans.microbatch

@@ -165,13 +165,13 @@ class Legend:
         if isinstance(entry, _Line):
             ends = np.array([x, x + _SWATCH]) / PIXELS
             return [Line2D(ends, [(high - y - 6) / PIXELS] * 2, solid_capstyle="butt", **entry.style)]
-        return [
-            Rectangle(
-                ((x + left) / PIXELS, (high - y - top - tall) / PIXELS), wide / PIXELS, tall / PIXELS, facecolor=colour,
-                edgecolor="none",
-            )
-            for left, top, wide, tall, colour in entry.swatch(self.theme)
-        ]  # fmt: skip
+        places = [
+            (x + left, high - y - top - tall, wide, tall) for left, top, wide, tall, _ in entry.swatch(self.theme)
+        ]
+        colours = [colour for *_, colour in entry.swatch(self.theme)]
+        sizes = np.array(places).reshape(-1, 4) / PIXELS
+        return [Rectangle((left, low), wide, tall, facecolor=colour, edgecolor="none")
+                for (left, low, wide, tall), colour in zip(sizes, colours, strict=True)]  # fmt: skip
 
     def add_to(self, ax: Axes) -> None:
         """Add the legend below axes of another figure, as a legend of these axes."""

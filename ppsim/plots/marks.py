@@ -170,10 +170,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.
 def _path_widths(ax: Axes, boxes: Boxes) -> tuple[float, float]:
     """Return the widths of a path and its halo, thin ones for low boxes, and upon boxes whose marks it would cover."""
     top, bottom, gap = row_edges(ax, boxes)
-    has_lanes = 0.5 - gap - bottom > 1e-9
-    return scale.path_widths(
-        row_height(ax, boxes) * (bottom - top) / (1 - APART) * (boxes.locals == 1 or not has_lanes)
-    )
+    has_both = boxes.locals > 1 and 0.5 - gap - bottom > 1e-9  # marks above it, lanes below
+    return scale.path_widths(0.0 if has_both else row_height(ax, boxes) * (bottom - top) / (1 - APART))
 
 
 def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
