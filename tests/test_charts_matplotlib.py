@@ -1197,6 +1197,10 @@ def test_areas_of_the_same_kinds_with_little_and_with_much_idle_time_have_a_name
     little, much = sorted(area.parts[None] for area in found if area.words == "I + W + idle")
     assert little < 0.3
     assert much > 0.5
+    tones = areas(make_boxes(run("zb-v", 64, 256, ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0))))
+    less, more = sorted(area.parts[Kind.F] for area in tones if area.words == "F + I + W")
+    assert more == pytest.approx(1 / 3, abs=0.01)
+    assert less == pytest.approx(1 / 5, abs=0.03)  # each second microbatch
 
 
 def test_bars_of_zero_without_a_note_are_one_row():

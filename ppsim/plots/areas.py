@@ -9,6 +9,7 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
@@ -19,7 +20,8 @@ from ppsim.plots.palette import Theme, contrast, mixed
 from ppsim.plots.pixels import WINDOWS, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
-_MUCH_IDLE = 0.42  # idle fraction from which on an area of several kinds is another one: its tone is
+_JUMP = 0.07  # of an area's time: where a kind's part changes by more at once, another area begins
+_KINDS = (1 << 16) - 1  # bits of a code that say which kinds, and whether idle time, an area has
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
 _BESIDE, _ALIKE = 4, 1.4  # maximum cells between neighbours, and contrast of those with a line between them
@@ -73,16 +75,18 @@ def areas(boxes: Boxes) -> list[Area]:
     cell = finish / _COLUMNS, devices / len(rows)
     parts = parts_around(boxes, rows, edges, boxes.period)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
-    idle, mixed_kinds = 1.0 - np.sum([*parts.values()], axis=0), code & (code - 1) > 0
-    code += ((idle >= _IDLE) * (code > 0)).astype(int) + ((idle >= _MUCH_IDLE) & mixed_kinds) << 15
     least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
+    whole, at, reach = np.stack([*parts.values()]), np.arange(_COLUMNS), 2 * least
+    code += ((1.0 - whole.sum(axis=0) >= _IDLE) & (code > 0)).astype(int) << 15
+    is_one = code[:, np.maximum(at - reach, 0)] == code[:, np.minimum(at + reach, _COLUMNS - 1)]
+    code += np.cumsum(_jumps(whole, reach) & is_one, axis=1) * (code > 0) * (_KINDS + 1)
     found = list[Area]()
     for runs in _joined([_runs(row, least) for row in code]):
         top, bottom, first, last = _roomiest(runs)
         if runs[top].code and (bottom - top) * (last - first) >= _SMALLEST * code.size:
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
-            whole = {None: max(1.0 - sum(inside.values()), 0.0), **inside}
-            found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], whole, runs, cell))
+            inside |= {None: max(1.0 - sum(inside.values()), 0.0)}
+            found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], inside, runs, cell))
     return found
 
 
@@ -161,6 +165,15 @@ def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: floa
     return found
 
 
+def _jumps(parts: np.ndarray, reach: int) -> np.ndarray:
+    """Return the cells, bool (rows, cells), before and after which the mean parts of `reach` cells differ most."""
+    sums = np.cumsum(np.pad(parts, ((0, 0), (0, 0), (reach + 1, reach)), "edge"), axis=2)
+    bends = 2 * sums[..., reach:-reach] - sums[..., : -2 * reach] - sums[..., 2 * reach :]
+    change, half = np.abs(bends).max(axis=0)[:, :-1] / reach, reach // 2
+    near = sliding_window_view(np.pad(change, ((0, 0), (half, half))), 2 * half + 1, axis=1).max(axis=2)
+    return (change == near) & (change > _JUMP)
+
+
 def _runs(codes: np.ndarray, least: int) -> list[_Run]:
     """Return the runs of a row that have `least` cells, or are idle; neighbours of one code are one run."""
     starts, found = np.flatnonzero(np.append(True, np.diff(codes) != 0)).tolist(), list[_Run]()
@@ -173,17 +186,15 @@ def _runs(codes: np.ndarray, least: int) -> list[_Run]:
 
 
 def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
-    """Return the areas, each with its run by row: runs of one code that overlap from row to row."""
+    """Return the areas, each with its run by row: runs of the same kinds that overlap most from row to row."""
     found = list[dict[int, _Run]]()
     for row, runs in enumerate(every):
         above = [area for area in found if row - 1 in area]
         for run in sorted(runs, key=lambda run: run.first - run.last):  # the longest first
-            for area in above:
-                one = area[row - 1]
-                overlaps = max(one.first, run.first) < min(one.last, run.last)
-                if row not in area and one.code == run.code and overlaps:
-                    area[row] = run
-                    break
+            alike = [area for area in above if row not in area and not (area[row - 1].code ^ run.code) & _KINDS]
+            overlaps = [min(area[row - 1].last, run.last) - max(area[row - 1].first, run.first) for area in alike]
+            if max(overlaps, default=0) > 0:
+                alike[int(np.argmax(overlaps))][row] = run
             else:
                 found.append({row: run})
     return found

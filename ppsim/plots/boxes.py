@@ -286,10 +286,8 @@ class LegendEntry:
         if self.kind is None:
             line = [(5, 0, 2, 12, theme.text)] if self.sort == "steps" else []
             return [(0, 0, 12, 12, theme.idle), *line]
-        mark = [
-            (1, top, 10, 2, theme.on[self.kind]) for sort, top in (("stage", 8), ("reverse", 2)) if sort == self.sort
-        ]
-        return [(0, 0, 12, 12, theme.kinds[self.kind]), *mark]
+        mark = (1, 8 if self.sort == "stage" else 2, 10, 2, theme.on[self.kind])
+        return [(0, 0, 12, 12, theme.kinds[self.kind]), *[mark] * (self.sort in ("stage", "reverse"))]
 
 
 def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:

@@ -29,8 +29,7 @@ POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
 _LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
-_NAME, _HALO = 10.0, 3.0  # pixels: size of the name of an area, and the ground around it
-_LINE = 11.0  # pixels from one line of a name to the next
+_NAME, _AIR, _LINE = 10.0, 6.0, 11.0  # pixels: size of an area's name, free width beside it, from line to line
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,7 @@ class Place:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(
-        self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: np.ndarray
-    ):  # fmt: skip
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: np.ndarray):
         super().__init__()
         self.boxes, self.theme, self.labels, self.numbered, self.path = boxes, theme, labels, numbered, path
         self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
@@ -297,7 +294,7 @@ class ChartRows(Artist):
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
         path = self.path[self.path[:, 0, 1] != self.path[:, 1, 1]] if gap else self.path  # level lines are between rows
         named = named_areas(
-            self.boxes, lambda line: (text_width(line, _NAME) + 2 * _HALO) / second, _LINE / tall, not gap, path
+            self.boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / tall, not gap, path
         )
         for area, words, first, last, row in named:
             within = sum(place.band(np.floor(row), self.boxes.band, gap)) / 2  # a row

@@ -121,16 +121,14 @@ def draw_front(
     return figure
 
 
-def _beyond(
-    runs: Sequence[_FrontRun], grouped: bool, byte: float, symbol: str
-) -> Iterator[tuple[str, list[_FrontRun]]]:
+def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, unit: str) -> Iterator[tuple[str, list[_FrontRun]]]:
     """Yield the words of the legend for runs beyond the axis, and these runs, by group if they are grouped."""
     for group in dict.fromkeys(run.group if grouped else None for run in runs):
         mine = [run for run in runs if group in (None, run.group)]
         sizes = [byte * run.memory for run in mine]
         ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
         name = group or (_label(mine[0], grouped, "", True) if len(mine) == 1 else counted(len(mine), "run"))
-        yield f"beyond the axis: {name}, {ends} {symbol}", mine
+        yield f"beyond the axis: {name}, {ends} {unit}", mine
 
 
 def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool) -> str:

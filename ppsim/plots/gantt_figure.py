@@ -235,9 +235,8 @@ def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -
     if end > longest * (1 + 1e-9):
         for row in ax.get_yticks():  # beside the rows; their numbers have the end
             style: Any = {"fontsize": font_points(11 * POINTS), "va": "center", "color": theme.text}
-            ax.annotate(
-                "→", (1, row), (2, 0), ax.get_yaxis_transform(), "offset points", annotation_clip=False, **style
-            )
+            style |= {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+            ax.annotate("→", (1, row), (2, 0), **style)
         return
     beyond = 3 / (high or 1)
     ax.plot(

@@ -250,10 +250,8 @@ def draw_bars(
         for place, (_, fraction, note) in enumerate(rows):
             style: Any = {"fontsize": font_points(SMALL), "color": colours.text, "va": "center"}
             by: Any = {"textcoords": "offset points", "ha": "right" if fraction <= 0 > min(fractions) else "left"}
-            by |= {
-                "xytext": (-3 if by["ha"] == "right" else 3, 0),
-                "bbox": {"fc": colours.paper, "lw": 0.0, "pad": 0.5},
-            }
+            by["xytext"] = (-3 if by["ha"] == "right" else 3, 0)
+            by["bbox"] = {"fc": colours.paper, "lw": 0.0, "pad": 0.5}
             axes.annotate(percent_text(fraction, signed=True).replace("-", "−"), (100 * fraction, place), **by, **style)
             after = note.replace("->", "→").replace(" -", " −")
             axes.text(1.02, place, after, transform=axes.get_yaxis_transform(), **style)

@@ -126,11 +126,10 @@ def _columns_per_second(boxes: Boxes, room: int) -> float:
     if not length > 0 or not len(lengths):
         return 0.0
     shortest = float(lengths.min())
-    whole = int(room * shortest / length * (1 + 1e-12))
+    if whole := int(room * shortest / length * (1 + 1e-12)):
+        return min(whole, _WIDEST_SLOT) / shortest
     lengths = _ROUND * 10.0 ** np.floor(np.log10(length / room))
-    return (
-        min(whole, _WIDEST_SLOT) / shortest if whole else 1 / float(lengths[lengths >= length / room * (1 - 1e-9)][0])
-    )
+    return 1 / float(lengths[lengths >= length / room * (1 - 1e-9)][0])
 
 
 def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray]:
