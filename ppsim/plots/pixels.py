@@ -81,8 +81,7 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     middle, reach = (first + last) / 2, (last - first) / 2
     begins, ends = np.append(borders[edge == 1], np.inf), np.append(borders[edge == -1], 0.0)
     at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
-    begin, end = begins[at], ends[at]
-    wide = period / 2 * np.ceil(foot / columns.per_second / period - 0.01)
+    begin, end, wide = begins[at], ends[at], period / 2 * np.ceil(foot / columns.per_second / period - 0.01)
     own = np.minimum(np.maximum(wide, reach), (end - begin) / 2 / _REACH)
     own = np.where((begin <= middle) & (middle < end) & (own > reach), own, reach)
     inside = np.where(own > reach, np.clip(middle, begin + _REACH * own, end - _REACH * own), middle)

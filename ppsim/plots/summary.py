@@ -131,9 +131,8 @@ def _measure_lines(timeline: TimelineColumns) -> list[str]:
     if interval := interval_text(timeline):
         lines += [*textwrap.wrap(interval, line_width()), ""]
     lines += aligned(_device_rows(timeline), left=1)
-    return lines + [
-        f"{row.title}: {row.short}" for row in _of_devices(timeline) if row.short and "summary" not in row.shown
-    ]
+    noted = (row for row in _of_devices(timeline) if row.short and "summary" not in row.shown)
+    return lines + [f"{row.title}: {row.short}" for row in noted]
 
 
 def _cost_lines(timeline: TimelineColumns) -> list[str]:
