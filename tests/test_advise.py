@@ -120,6 +120,15 @@ def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
     assert max(one.step_difference for one in found.better) > 0
 
 
+def test_what_fits_keeps_a_schedule_that_the_framework_does_not_run_and_takes_no_more_than_twice_as_long():
+    own = {"schedule.name": "dualpipe", "layout.framework": "megatron-core"}
+    found = ppsim.advise(ppsim.load_config(LLAMA, overrides=own))
+    assert found.fits is False
+    assert not any(found.needs_other(one) for one in found.better if "schedule.name" not in one.changes)
+    steps = [one.step for one in found.better]
+    assert max(steps) <= 2 * min(steps)
+
+
 def test_the_page_says_that_the_config_does_not_fit():
     tight, nothing = (run_ppsim("advise", LLAMA, "--headroom", part).out.splitlines() for part in ("30%", "99%"))
     assert tight[0] == "does not fit: 62.2 GB of 59.5 GB usable (tight)"

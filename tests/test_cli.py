@@ -271,5 +271,6 @@ def test_a_file_that_is_not_there_is_named_once(tmp_path, monkeypatch, name):
 
 def test_a_table_wider_than_the_page_has_one_blank_between_its_columns():
     rows = [["schedule", "recompute", "memory"], ["x" * 40, "y" * 40, "z" * 18]]
-    assert [len(line) for line in aligned(rows, 1)] == [100, 100]
-    assert aligned([["a", "b"], ["c", "d"]]) == ["a  b", "c  d"]
+    assert [len(line) for line in aligned(rows, 1, narrow=True)] == [100, 100]
+    assert len(aligned(rows, 1)[1]) == 102  # a last column of text wraps later
+    assert aligned([["a", "b"], ["c", "d"]], narrow=True) == ["a  b", "c  d"]

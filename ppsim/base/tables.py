@@ -41,13 +41,15 @@ def within(text: str, width: int | None) -> str:
     return "\n".join(lines).replace(NO_BREAK, " ") + "\n"
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None) -> list[str]:
+def aligned(
+    rows: Sequence[Sequence[str]], left: int | Collection[int] | None = None, narrow: bool = False
+) -> list[str]:
     """Return one line per row; the first `left` columns (default: all), or those numbers, are flush left.
 
-    Two blanks separate columns, or one if the lines would be longer than `line_width`.
+    Two blanks separate columns, or one if the table is `narrow` and would be wider than `line_width`.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= line_width() else " "
+    gap = " " if narrow and sum(widths) + 2 * len(widths) - 2 > line_width() else "  "
     flush_left = left if isinstance(left, Collection) else range(len(widths) if left is None else left)
     lines = []
     for row in rows:

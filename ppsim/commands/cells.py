@@ -172,4 +172,4 @@ def candidate_table(
         steps = step_text(one.step), versus(one.step, one.step - one.step_difference)
         peak = peak_text(one.memory, config, headroom)
         rows.append([one.words, *steps, peak, one.removes or "-", runs + f" {OTHER}" * (one in others)])
-    return aligned(rows, left=1)
+    return aligned(rows, left=1, narrow=True)

@@ -272,7 +272,7 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
         ]
         for place, one in rows
     ]  # fmt: skip
-    lines = aligned([heads, *cells], left=2)
+    lines = aligned([heads, *cells], left=2, narrow=True)
     if len(rows) > len(shown):
         lines[-1] += "  less memory" if len(lines[-1]) + 13 <= line_width() else ""
     return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]

@@ -21,6 +21,7 @@ from ppsim.commands.options import draws, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import order_error
+from ppsim.frameworks import frameworks_running
 from ppsim.plots.chart_files import SUFFIXES
 from ppsim.run.schedules import Schedule
 from ppsim.studies import compare as study
@@ -143,7 +144,7 @@ def _table(rows: list[dict[str, str]]) -> list[str]:
     """Return the lines of a table, without the columns that are empty in all rows."""
     heads = [head for head in rows[0] if any(row[head] for row in rows)]
     left = [number for number, head in enumerate(heads) if head in ("schedule", "", "runs in")]
-    return aligned([heads, *([row[head] for head in heads] for row in rows)], left)
+    return aligned([heads, *([row[head] for head in heads] for row in rows)], left, narrow=True)
 
 
 def _states(comparison: Comparison) -> dict[str, str]:
@@ -236,11 +237,12 @@ def _verdict(
     text = f"{_short_name(best[0]['schedule'])} is the fastest{change(best[0])}{memory}"
     if letters[best[0]["schedule"]] != "-":
         return text
+    text += "; no framework runs it" + " in this layout" * bool(frameworks_running(best[0]["schedule"], experts=True))
     if not running:
         others = ", nor a faster one that fits at these stages" * (len(rows) > 1)
-        return f"{text}; no framework runs it{others}"
+        return text + others
     fits = "fits and " * any(row["peak_memory"] is not None for row in rows)
-    return f"{text}; no framework runs it; {running[0]['schedule']}{change(running[0])} {fits}runs in one"
+    return f"{text}; {running[0]['schedule']}{change(running[0])} {fits}runs in one"
 
 
 def _against_own(own: str, now: float, rows: list[dict]) -> str:

@@ -39,6 +39,7 @@ ROW = (
     "removes", "layout_string",
 )  # fmt: skip
 MAX_FITTING = 4  # changes that `what_fits` returns
+SLOWEST = 2.0
 
 
 @described
@@ -60,10 +61,11 @@ class AdviceList:
     def better(self) -> list[Candidate]:
         """The best change of each idea that is certain to gain, or makes the config fit; without faster hardware.
 
-        Changes that the config's framework runs come first.
+        Changes that the config's framework runs come first. To fit, none takes over `SLOWEST` times the fastest one.
         """
         fitting = [one for one in self.advice if one.fits is not False and one.kind != HARDWARE]
-        helping = [one for one in fitting if self.fits is False or self.is_certain(one)]
+        longest = SLOWEST * min((one.step for one in fitting), default=0.0)
+        helping = [one for one in fitting if (one.step <= longest if self.fits is False else self.is_certain(one))]
         first: dict[str, Candidate] = {}
         for one in sorted(helping, key=self.needs_other):
             first.setdefault(one.idea, one)
@@ -80,8 +82,7 @@ class AdviceList:
 
     def needs_other(self, one: Candidate) -> bool:
         """Return True if the framework that the config names does not run the changed config."""
-        name = one.changes.get("schedule.name", self.config.schedule.get("name"))
-        own = own_framework(self.config)
+        name, own = one.changes.get("schedule.name"), own_framework(self.config)
         if own is None:
             return False
         if name and name not in schedules_run_by(SCHEDULES_OF_LAUNCH[own], self.config.model):
