@@ -552,6 +552,13 @@ def test_vector_charts_hold_text_as_text_and_are_the_same_each_time(tmp_path):
     assert 0.4 < float(length) / (float(size) * len("B backward")) < 0.7
 
 
+def test_rows_of_vector_charts_are_equally_high(tmp_path):
+    run("zb-h1", 8, 16).save(tmp_path / "chart.svg", width=3.3)
+    drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    idle = re.findall(rf"M \S+ (\S+)[^>]*L \S+ (\S+) \nz[^>]*fill: {LIGHT.idle}", drawn)[:8]
+    assert idle == [(f"{top:g}", f"{top + 6.5:g}") for top in np.arange(30, 90, 7.5)]
+
+
 def test_titles_carry_the_name_of_a_config_once():
     config = ppsim.load_config("configs/llama-3-8b-8xh100.yaml")
     run_, other = config.simulate(), config.simulate(ppsim.build("gpipe", devices=8, microbatches=32))

@@ -42,15 +42,16 @@ class Place:
     row: float  # height of a row
     pixel: float  # a reference pixel
     width: float
+    in_pixels: bool  # False in SVG and PDF, whose unit is a point
 
     def x(self, seconds: Any) -> Any:
         """Return the horizontal places of times."""
         return self.left + seconds * self.second
 
     def band(self, device: np.ndarray, edges: tuple[float, float], gap: float) -> Any:
-        """Return top and bottom of a band of each device's row, given like `Boxes.band`; whole pixels for high rows."""
+        """Return top and bottom of a band of each device's row, like `Boxes.band`; high rows begin at whole pixels."""
         begin, end = device * self.row, (device + 1) * self.row
-        if self.row >= scale.LOWEST_MARK * self.pixel:
+        if self.in_pixels and self.row >= scale.LOWEST_MARK * self.pixel:
             begin, end = np.rint(begin), np.rint(end)
         tall = end - begin - gap
         return tuple(self.top - (begin + part * tall) for part in part_of_row(edges))
@@ -81,7 +82,8 @@ class ChartRows(Artist):
         row = round(area.height) / self.boxes.timeline.schedule.devices  # as the image has them
         figure: Any = self._ax.figure
         pixel = (renderer.points_to_pixels(1.0) if renderer is not None else figure.dpi / 72) * POINTS
-        return Place(left - first * second, second, round(area.y1), row, pixel, width)
+        in_pixels = renderer is None or hasattr(renderer, "buffer_rgba")
+        return Place(left - first * second, second, round(area.y1), row, pixel, width, in_pixels)
 
     @allow_rasterization
     def draw(self, renderer: Any) -> None:
@@ -90,10 +92,9 @@ class ChartRows(Artist):
             return
         place, boxes = self.place(renderer), self.boxes
         gap = self._gap(place)
-        is_vector = not hasattr(renderer, "buffer_rgba")
         wide = boxes.length * place.second / place.pixel
         is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or self._is_mixed(place)
-        if is_vector and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
+        if not place.in_pixels and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
