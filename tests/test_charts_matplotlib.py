@@ -43,6 +43,7 @@ from timelines import stepped
 
 import ppsim
 from ppsim.actions import Kind
+from ppsim.families.registry import families
 
 
 def run(name="1f1b", devices=4, microbatches=8, costs=None, **options):
@@ -974,6 +975,15 @@ def test_more_lines_than_colours_are_dashed_and_none_repeats_another_on_any_pape
         (axes,) = draw_lines(lines, "m", "step time", "seconds", theme=theme).axes
         assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == len(names)
         assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines[:8]}) > len(COLOURS[theme]) - 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "grey"])
+def test_no_two_of_24_runs_have_symbol_and_colour_and_the_legend_has_the_order_of_their_ends(theme):
+    names = sorted(families())[:24]
+    lines = {name: [(4, 1.0), (8, 2.0 + at)] for at, name in enumerate(names)} | {"same": [(4, 1.0), (8, 2.0)]}
+    figure = draw_lines(lines, "m", "step time", "seconds", theme=theme)
+    assert len({(line.get_color(), line.get_marker()) for line in figure.axes[0].lines}) == len(names) == 24
+    assert [line.get_label() for line in figure.axes[0].lines] == [*reversed(names[1:]), f"{names[0]}, same"]
 
 
 def test_a_schedule_has_one_look_in_all_charts_and_its_variants_have_others():

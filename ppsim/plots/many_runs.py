@@ -68,8 +68,12 @@ def draw_lines(
         figure, axes = titled_axes(
             width, colours, heading or what or title, title if "/" in title else f"{title} ({symbol})"
         )
-        ends, styles, fits = [], styles_of(lines, theme), fits or {}
-        for names, pairs in _distinct(lines, fits):
+        ends, fits = [], fits or {}
+        distinct = _distinct(lines, fits)
+        if len(distinct) > MAX_DIRECT:  # the legend has the order of the lines' ends
+            distinct.sort(key=lambda line: -line[1][-1][1])
+        styles = styles_of([names[0] for names, _ in distinct], theme)
+        for names, pairs in distinct:
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
             style, name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
@@ -124,8 +128,7 @@ def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     """Return the style by name; a schedule has the same style in all charts, and so has the first of its variants.
 
     If a more common one has its colour, it has a free one, as variants have, of the rarest family; a line alone without
-    a schedule has those of the first. Once all are used,
-    lines are dashed, then dotted.
+    a schedule has those of the first. Once all are used, lines are dashed, then dotted.
     """
     colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
     for name in names:
@@ -135,8 +138,10 @@ def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     free, found, used = (place for place in rarest if place not in places), {}, dict.fromkeys(colours, 0)
     places |= {next(free): name for name in names if name not in places.values()}
     for place, name in sorted(places.items()):
-        ink = min(reversed(colours), key=lambda one: (used[one], one != colours[place % len(colours)]))
-        found[name] = {"color": ink, "marker": [*MARKERS][place % len(MARKERS)], "linestyle": _DASHES[used[ink] % 3]}
+        marker, own = [*MARKERS][place % len(MARKERS)], colours[place % len(colours)]
+        inks = {one["color"] for one in found.values() if one["marker"] == marker}  # no two have symbol and colour
+        ink = min(reversed(colours), key=lambda one: (one in inks, used[one], one != own))
+        found[name] = {"color": ink, "marker": marker, "linestyle": _DASHES[used[ink] % 3]}
         used[ink] += 1
     return {name: found[name] for name in names}
 
