@@ -1022,7 +1022,7 @@ def test_charts_of_a_sweep_name_what_is_refused():
     for figure in (sweep.plot(), sweep.plot_front()):
         words = [text.get_text() for text in figure.legends[0].get_texts()]
         assert "refused: dualpipe, 4 microbatches" in words
-    for refused, said in {("a, 1", "a, 2"): "a, 2 runs", ("a, 1", "a, 2", "b, 1"): "a and 1 more"}.items():
+    for refused, said in {("a, 1",): "a, 1", ("a, 1", "a, 2", "b, 1"): "a, 1 and 2 more"}.items():  # not all of a
         figure = draw_lines({"c": [(4, 1.0), (8, 2.0)]}, "m", "step time", "seconds", refused=refused)
         assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"refused: {said}"]
 

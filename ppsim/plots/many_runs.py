@@ -113,9 +113,7 @@ def explain_states(axes: Axes, states: Iterable[str], theme: Theme, refused: Seq
     for state in sorted({*states} & {*_STATE_WORDS}):
         axes.plot((), (), "o", color=theme.quiet, label=_STATE_WORDS[state], **looks_of(state, theme))
     if refused:
-        first, *others = dict.fromkeys(one.partition(", ")[0] for one in refused)  # most are schedules
-        whole = refused[0] if len(refused) == 1 else f"{first}, {len(refused)} runs"
-        words = f"refused: {first} and {len(others)} more" if others else f"refused: {whole}"
+        words = f"refused: {refused[0]}" + f" and {len(refused) - 1} more" * (len(refused) > 1)
         axes.plot((), (), "x", color=theme.quiet, markersize=3.5, label=words)
 
 
