@@ -84,6 +84,12 @@ def takes_colours() -> bool:
     return shown and not os.environ.get("NO_COLOR")
 
 
+def takes_characters(text: str) -> bool:
+    """Return whether the encoding of stdout has all characters of a text."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "ignore").decode(encoding) == text
+
+
 def print_data(text: str, colours: bool = False) -> None:
     """Print data on stdout, with a newline at its end; control characters except `colours` become visible.
 
