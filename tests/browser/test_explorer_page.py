@@ -136,6 +136,17 @@ def test_a_drag_along_a_number_and_the_arrows_change_it(page, explorer):
     assert settled(page) == [run("1f1b", microbatches=11), run("zb-h1", microbatches=11)]
 
 
+def test_a_click_below_a_focused_field_meets_its_button_while_the_hint_goes(page, explorer):
+    start(page, explorer)
+    settled(page)
+    page.find("[name=memory_limit]").click()
+    hint = "return document.querySelector('[name=memory_limit] + small').checkVisibility()"
+    assert page.run(hint)
+    page.find("[aria-label='Base: schedule 2']").click()
+    assert page.until("return state.view.includes('base=1')")
+    page.until(hint.replace("return ", "return !"))
+
+
 def test_transport_fused_slots_and_the_memory_limit_are_chosen(page, explorer):
     start(page, explorer, schedules=[{"schedule": "dualpipe"}])
     choose(page, "Transport", "blocking")

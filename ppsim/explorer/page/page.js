@@ -34,6 +34,8 @@ async function take(file) {   // draw a dropped file, or show the validator's fa
 find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
 find("rail").addEventListener("focusin", () => { for (const run of runs) run.before = run.good; });   // what Undo goes back to, not to a number that is half typed
+find("rail").addEventListener("pointerdown", () => document.activeElement.closest(".field")?.classList.add("left"));   // its hint stays until the click, which would meet what moves up
+for (const name of ["pointerup", "pointercancel"]) document.addEventListener(name, () => setTimeout(() => document.querySelector(".left")?.classList.remove("left")));
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
 find("views").addEventListener("click", () => open());
 document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
