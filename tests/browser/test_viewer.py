@@ -589,6 +589,14 @@ def test_a_double_click_goes_from_mixed_colours_to_single_actions_and_back(page,
     page.until(f"return !location.hash.includes('t=') && {mixed}")
 
 
+def test_steps_along_the_path_make_rows_legible_and_the_view_comes_back(page, many):
+    page.open(many)
+    page.keys("body", "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    page.until("return location.hash.includes('t=') && location.hash.includes('y=12,')")
+    page.keys("body", "c")
+    page.until("return !/[ty]=/.test(location.hash)")
+
+
 def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_pointer(page, stacked):
     page.open(stacked)
     point(page, LEFT + 20, page.find(CANVAS).size["height"] - 200)

@@ -139,8 +139,8 @@ function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) { if (chosen) choose(chosen.chart, chosen.item, "", false); return; }
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
-  if (found.length && rowHeight(found[place].chart) < 12) { viewBefore ||= { ...view }; view.row = 12; }   // legible
-  if (found.length) choose(found[place].chart, found[place].item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `);
+  const { chart, item } = found[place] ?? {};
+  if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `); }
   else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F5: stage, kind, microbatch`); }
 }
 
@@ -161,6 +161,7 @@ function choose(chart, item, before = "", reveals = true) {   // choose an item 
   clamp();
 }
 
+function grow(chart) { if (isLow(chart)) { viewBefore ||= { ...view }; view.row = 12; } }   // legible rows
 function reveal(chart, item) {   // move the view so that the item is visible
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
   viewBefore ||= { ...view };

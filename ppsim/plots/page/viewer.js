@@ -262,6 +262,7 @@ function stepPath(by) {   // the next or the previous action of the critical pat
   step = place;
   chosen = null; followed = [];
   hovered = { chart, item };
+  grow(chart);
   reveal(chart, item);
   tell(stepLine(chart, chain, place, next + 1, places.length));
   clamp();
