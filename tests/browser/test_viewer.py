@@ -597,6 +597,21 @@ def test_steps_along_the_path_make_rows_legible_and_the_view_comes_back(page, ma
     page.until("return !/[ty]=/.test(location.hash)")
 
 
+def test_the_current_step_of_the_path_differs_from_the_path_also_on_blue(page, chart, timeline):
+    page.open(chart)
+    x, y = place(page, timeline, "2F0", 2)
+    edge = round(x - 0.5 / (timeline.makespan * 1.004) * (page.find(CANVAS).size["width"] - LEFT - RIGHT))
+    lines = (slice(round(y) - 8, round(y) - 4), slice(edge - 8, edge + 8))
+    page.keys("body", "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert "action 3 of" in page.text(".selection")
+    page.run(FRAMES)
+    seen = pixels_of(page)[lines].astype(int).sum(axis=2)
+    dark = np.flatnonzero(seen[0] < 200)
+    assert len(dark) >= 2
+    assert (seen[:, : dark[0]] >= 3 * 250).any()  # light on both sides of the frame
+    assert (seen[:, dark[-1] + 1 :] >= 3 * 250).any()
+
+
 def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_pointer(page, stacked):
     page.open(stacked)
     point(page, LEFT + 20, page.find(CANVAS).size["height"] - 200)

@@ -247,8 +247,10 @@ function drawLane(chart, place, device, part) {
 function drawOutline(chart, place, item) {
   if (chart.isTransfer(item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
-  pen(theme.text, 2);
-  context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
+  for (const [colour, wide] of item === chart.critical?.[step] ? [[theme.halo, 7], [theme.text, 3]] : [[theme.text, 2]]) {   // the step differs from its path
+    pen(colour, wide);
+    context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
+  }
 }
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
