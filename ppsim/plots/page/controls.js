@@ -53,8 +53,8 @@ function build(root) {
     parts.switches.append(one);
   }
   parts.switches.append(Object.assign(button("Play", "", play), { className: "touch" }));   // what Space does elsewhere
-  parts.search.addEventListener("input", () => { find(0); typed = true; });
-  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") { find(typed ? 0 : event.shiftKey ? -1 : 1); typed = false; } if (event.key === "Escape") canvas.focus(); });
+  parts.search.addEventListener("input", () => find(0));
+  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", () => { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); });
   parts.table.addEventListener("toggle", fillTable);
   parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0)); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
@@ -134,7 +134,7 @@ function fillLegend() {   // only what is drawn
   parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []));
 }
 
-let place = 0, typed = false;   // index into the results of the search; whether its text is new, which the first Enter confirms
+let place = 0;   // index into the results of the search
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) { if (chosen) choose(chosen.chart, chosen.item, "", false); return; }
