@@ -357,7 +357,7 @@ def still(display):
 def test_a_notebook_shows_a_timeline_as_the_chart_that_plot_draws():
     page, chart = still(run()._repr_html_()), run().plot()
     png, size = chart.to_png()
-    assert f'<img alt="1f1b, 4 devices, 8 microbatches" width="{size["width"]}"' in page
+    assert f'<img alt="Gantt chart: 1f1b, 4 devices, 8 microbatches" width="{size["width"]}"' in page
     assert f'src="data:image/png;base64,{png}"' in page
     assert "<svg" not in page  # which JupyterLab takes out of a notebook that it does not trust, but for its texts
     numbers = Counter(re.findall(r">([^<>]+)</text>", chart.to_svg()))

@@ -591,6 +591,16 @@ def test_a_notebook_shows_an_svg_within_its_page_or_a_png_and_in_large_ones_the_
     assert len(small["text/html"]) < 60_000
 
 
+def test_the_alt_text_of_a_chart_in_a_notebook_says_what_it_shows():
+    sizes = "4 devices, 8 microbatches"
+    for figure, alt in (
+        (run().plot(), f"Gantt chart: 1f1b, {sizes}"),  # neither costs nor numbers
+        (compared([run(), run("gpipe")]), f"Gantt chart of 1f1b, gpipe: {sizes}"),
+        (run().plot_ledger(), f"idle time by device and cause: 1f1b, {sizes}"),
+    ):
+        assert f'<img alt="{alt}"' in figure._repr_mimebundle_()[0]["text/html"]
+
+
 STRAGGLING = ROOT / "validation" / "data" / "cpu" / "mlp" / "4" / "1f1b.json"
 SWEPT = ppsim.sweep(
     {"schedule": {"name": "1f1b", "devices": 4, "microbatches": 8}}, over={"schedule.microbatches": [4, 8]}

@@ -128,6 +128,7 @@ class Chart(Figure):
         if matplotlib.rcParams["figure.dpi"] == matplotlib.rcParamsDefault["figure.dpi"]:
             options["dpi"] = DPI
         self.in_dark: Callable[[], Any] | None = None
+        self.alt = ""  # what it shows, for who cannot see it; default: its first words
         super().__init__(layout=_RoundedLayout() if solved else None, **options)
 
     def draw(self, renderer: Any) -> None:
@@ -142,7 +143,7 @@ class Chart(Figure):
             both = f'<div style="{ON_LIGHT}">{drawn}</div><div style="{ON_DARK}">{dark}</div>'
             drawn = reader_style(both) + both
         packed = base64.b64encode(zlib.compress(drawn.encode(), 9)).decode()
-        words = next((text.get_text() for text in self.texts if text.get_text()), "chart")
+        words = self.alt or next((text.get_text() for text in self.texts if text.get_text()), "chart")
         name, width = f"ppsim-{hashlib.sha256(packed.encode()).hexdigest()[:12]}", size["width"]
         page = _INLINE.format(name=name, alt=html.escape(words), width=width, png=small, packed=packed)
         return {"text/html": page, "image/png": png}, {"image/png": size}

@@ -152,6 +152,8 @@ def compose(
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (above + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
+    named = f" of {', '.join(block.name for block in blocks)}" * several
+    writer.figure.alt = f"Gantt chart{named}: {' '.join([*title, *lead])}"
     if texts.title:
         write_title(writer, texts, layout.left, notes)
     found, y = [], float(head)

@@ -55,6 +55,7 @@ def draw_ledger(
         top = 28 + 18 * below
         height = top + rows + _AXIS + legend.height(room) + 6
         writer = Writer(wide, height, colours)
+        writer.figure.alt = f"idle time by device and cause: {title}"
         write_title(writer, Texts(title, "", notes), left, notes if below else [])
         ax = writer.axes(left, top, room, rows)
         separate, reached = devices <= _SEPARATE, np.zeros(devices)

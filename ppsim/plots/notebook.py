@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.analysis.ledger import LedgerColumns, ledger_parts
 from ppsim.base.tables import Html, html_table
-from ppsim.plots.boxes import make_boxes, sizes_text
+from ppsim.plots.boxes import make_boxes
 from ppsim.plots.gantt import draw
 from ppsim.plots.palette import LIGHT, notebook_theme, reader_style
 from ppsim.plots.viewer import viewer_html
@@ -48,7 +48,7 @@ def timeline_html(timeline: TimelineColumns, theme: str | None = None) -> Html:
     chart: Any = draw(timeline, theme=theme)
     png, size = chart.to_png()
     still = (
-        f'<img alt="{html.escape(sizes_text(timeline.schedule))}" width="{size["width"]}" '
+        f'<img alt="{html.escape(chart.alt)}" width="{size["width"]}" '
         f'style="max-width:100%" src="data:image/png;base64,{png}">'
     )
     box = f'<div id="{name}" style="position:relative;background:{notebook_theme(theme).paper}">{still}</div>'
