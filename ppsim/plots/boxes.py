@@ -179,8 +179,8 @@ class Boxes(Spans):
 
         Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike, unless most devices
         would have none. If `lettered`, the letter of the kind is before the numbers, and alone where they do not fit;
-        no kind has letters if one does not hold its own, or if only numbers without letters fit. A box that is nearly
-        as wide as its device's usual one counts as that. All labels have one size.
+        no kind has letters if one does not hold its own. A box that is nearly as wide as its device's usual one counts
+        as that. All labels have one size.
         """
         found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
@@ -194,12 +194,9 @@ class Boxes(Spans):
             number *= 2 * holding >= having  # on one device alone they looked as if others had no microbatches
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             found[kind, slot] = np.where(number > 0, number, alone), number > 0
-        sizes, has_number = ([one[at] for one in found.values()] for at in (0, 1))
-        holds = all(size.any() for size in sizes)
-        if lettered and not (holds and np.any(has_number)):
-            plain = self.numbers(second, tall, digit, False, numbered)
-            if any(has.any() for _, has, _ in plain.values()) or not holds:
-                return plain
+        sizes = [size for size, _ in found.values()]
+        if lettered and not all(size.any() for size in sizes):
+            return self.numbers(second, tall, digit, False, numbered)
         least = min((float(size[size > 0].min()) for size in sizes if size.any()), default=0.0)
         return {(kind, slot): (np.minimum(size, least), has, kind_letter(kind) * lettered)
                 for (kind, slot), (size, has) in found.items()}  # fmt: skip
