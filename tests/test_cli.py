@@ -11,7 +11,6 @@ from charts import DARK
 from command_line import ROOT, UNIT_COSTS, ppsim, start
 
 import ppsim as library
-from ppsim.base.tables import aligned
 from ppsim.cli import COMMANDS, GROUPS, PLAIN, LazyCommand
 
 
@@ -267,10 +266,3 @@ def test_a_file_that_is_not_there_is_named_once(tmp_path, monkeypatch, name):
     outcome = ppsim("validate", name)
     assert outcome.status == 2
     assert outcome.err.count("der.csv") == 1
-
-
-def test_a_table_wider_than_the_page_has_one_blank_between_its_columns():
-    rows = [["schedule", "recompute", "memory"], ["x" * 40, "y" * 40, "z" * 18]]
-    assert [len(line) for line in aligned(rows, 1, narrow=True)] == [100, 100]
-    assert len(aligned(rows, 1)[1]) == 102  # a last column of text wraps later
-    assert aligned([["a", "b"], ["c", "d"]], narrow=True) == ["a  b", "c  d"]

@@ -42,9 +42,9 @@ def printed(monkeypatch):
     """The tables that commands print, as (columns that are flush left, rows)."""
     found, real = [], tables.aligned
 
-    def spy(rows, left=None):
+    def spy(rows, left=None, **options):
         found.append((left, [tuple(row) for row in rows]))
-        return real(rows, left)
+        return real(rows, left, **options)
 
     for layer in ("analysis", "plots", "studies", "commands"):
         package = importlib.import_module(f"ppsim.{layer}")
@@ -105,3 +105,10 @@ def test_the_words_of_printed_tables_are_defined(printed, monkeypatch):
     found = {"vs SCHEDULE" if word.startswith("vs ") else plain(word) for word in heads | labels | causes}
     data = {"", "microbatches", "4", "8"} | {plain(name) for name in library.schedules()}  # keys, values, schedules
     assert found - data <= words()
+
+
+def test_a_table_wider_than_the_page_has_one_blank_between_its_columns():
+    rows = [["schedule", "recompute", "memory"], ["x" * 40, "y" * 40, "z" * 18]]
+    assert [len(line) for line in tables.aligned(rows, 1, narrow=True)] == [100, 100]
+    assert len(tables.aligned(rows, 1)[1]) == 102  # a last column of text wraps later
+    assert tables.aligned([["a", "b"], ["c", "d"]], narrow=True) == ["a  b", "c  d"]

@@ -9,7 +9,7 @@ COMMANDS = {
         (RECORDED / "1f1b.json", RECORDED / "gpipe.json", "--profile", RECORDED / "profile.yaml"),
         "held-out runs: ",
     ),
-    "sweep": ((LLAMA, "--over", "schedule.name=1f1b,zb-h1", "--over", "schedule.microbatches=8,16"), "best: zb-h1"),
+    "sweep": ((LLAMA, "--over", "schedule.name=1f1b,zb-h1", "--over", "schedule.microbatches=8,16"), "best that fits"),
     "hardware": ((), "device"),
     "import": (("megatron", ROOT / "docs" / "howto" / "gpt3-175b.sh", "-o", "job.yaml"), "job.yaml: TP 8"),
     "what-if": ((LLAMA, "--set", "schedule.microbatches=64"), "the step is 88 % longer"),

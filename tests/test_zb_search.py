@@ -66,7 +66,7 @@ def test_each_device_may_have_its_own_limit(data):
     p, m = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 12))
     limits = data.draw(st.lists(st.floats(1, 2 * p), min_size=p, max_size=p))
     run = searched(p, m, limits)
-    assert all(peak <= limit for peak, limit in zip(run.peak_activations, limits, strict=True))
+    assert all(peak <= limit * (1 + 1e-9) for peak, limit in zip(run.peak_activations, limits, strict=True))
 
 
 def test_between_p_and_2p_minus_1_each_activation_saves_a_slot_of_span():
