@@ -347,7 +347,8 @@ def _choose(_: str, config: Config) -> dict[str, Any]:
         del data["schedule"]["name"]
     runner = None if config.model and config.model.parallel_block else "Megatron-LM"  # which rejects such blocks
     found = ppsim.choose(data, framework=runner, executor=InProcess())
-    return {"choose": [*choice_lines(found)][:2]}
+    lines = [*choice_lines(found)]
+    return {"choose": lines[: lines.index("")] if found.ranked else lines[:2]}
 
 
 def _advice(name: str, config: Config) -> dict[str, Any]:
