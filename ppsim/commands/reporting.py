@@ -84,7 +84,7 @@ def takes_colours() -> bool:
     return shown and not os.environ.get("NO_COLOR")
 
 
-def takes_characters(text: str) -> bool:
+def encodes(text: str) -> bool:
     """Return whether the encoding of stdout has all characters of a text."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "ignore").decode(encoding) == text

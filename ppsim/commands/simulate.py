@@ -13,16 +13,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
 from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
-from ppsim.commands.reporting import (
-    OutputOption,
-    answer,
-    command,
-    print_data,
-    say,
-    takes_characters,
-    takes_colours,
-    write_files,
-)
+from ppsim.commands.reporting import OutputOption, answer, command, encodes, print_data, say, takes_colours, write_files
 from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
@@ -96,7 +87,7 @@ def simulate(
     if csv and (lost := outside_lists(lists)):
         say(f"{csv} holds lists of actions only, and not that {lists.name} has {' and '.join(lost)}")
     drawn = timeline.to_text(color=takes_colours(), width=columns) if text else ""
-    if not takes_characters(drawn):
+    if not encodes(drawn):
         drawn = timeline.to_text(color=takes_colours(), width=columns, unicode=False)
     chart = re.sub(r"\A.*(\n  .*)*", "", drawn)  # without its heading, which the summary above has
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
