@@ -813,6 +813,22 @@ def test_names_of_areas_are_beside_the_critical_path():
     assert not [name for name, box in names if any(line.intersects_bbox(box, filled=False) for line in lines)]
 
 
+@pytest.mark.parametrize(("microbatches", "width", "missing"), [(16, 7.0, 0), (18, 6.6, 7)])
+def test_no_number_is_below_the_halo_of_the_critical_path(microbatches, width, missing):
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)
+    figure = run("zb-h1", 8, microbatches, costs).plot(width=width, critical_path=True)
+    figure.draw_without_rendering()
+    axes, (rows,) = figure.axes[0], rows_of(figure)
+    halo = next(lines for lines in axes.collections if lines.get_gid() == "critical path")
+    half = halo.get_linewidth()[0] / 2 * figure.dpi / 72
+    lines = [axes.transData.transform(part) for part in halo.get_segments() if part[0, 0] == part[1, 0]]
+    numbers = [text.get_window_extent() for text in rows.numbers()]
+    assert len(numbers) == 3 * 8 * microbatches - missing
+    for (x, one), (_, other) in lines:
+        crossed = [box for box in numbers if min(one, other) < box.y0 + box.height / 2 < max(one, other)]
+        assert all(box.x1 <= x - half + 1 or x + half - 1 <= box.x0 for box in crossed)  # a pixel of 300 an inch
+
+
 def test_a_mix_of_many_areas_is_named_once():
     timeline = ppsim.load_config(ROOT / "configs" / "mt-nlg-530b-280xa100.yaml").simulate()
     found = [area.words for area in areas(make_boxes(timeline))]

@@ -271,14 +271,27 @@ class ChartRows(Artist):
         self, place: Place, spans: Spans, mine: np.ndarray, band: Any, words: list[str], sizes: np.ndarray,
         ink: str, aside: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
-        """Yield the words in the middle of their spans, or `aside` of it, in marks upwards."""
+        """Yield the words in the middle of their spans, or `aside` of it, in marks upwards, beside the path."""
         (top, bottom), pixel = band, place.pixel
         thick, inset = scale.mark_bar((top - bottom) / pixel)
         shift = 0.4 * (thick + inset) * pixel * aside
         middle = place.x(spans.start[mine] + spans.length[mine] / 2)
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
-            yield self._text(float(middle[at]), float(y), word, ink, size)
+            wide = (len(word) + scale.LETTER * word.startswith("W")) * self._digit * size * pixel
+            x = self._beside_path(place, spans, mine[at], float(middle[at]), wide)
+            if x is not None:
+                yield self._text(x, float(y), word, ink, size)
+
+    def _beside_path(self, place: Place, spans: Spans, span: int, x: float, wide: float) -> float | None:
+        """Return the middle of what upright lines leave of a span if they would cut a word at x; None without space."""
+        rows, half = np.sort(self.path[:, :, 1]), scale.PATH[1] / 2 * place.pixel
+        lines = place.x(self.path[(rows[:, 0] < spans.device[span]) & (spans.device[span] < rows[:, 1]), 0, 0])
+        if np.all(np.abs(lines - x) >= half + wide / 2):
+            return x
+        left = max(place.x(spans.start[span]), np.max(lines[lines < x] + half, initial=-np.inf))
+        right = min(place.x(spans.end[span]), np.min(lines[lines >= x] - half, initial=np.inf))
+        return float(left + right) / 2 if right - left >= wide else None
 
     def _text(self, x: float, y: float, words: str, ink: str, size: float) -> Text:
         """Return a text around a place in display units."""
