@@ -448,6 +448,18 @@ def test_costs_memory_over_the_limit_marks_and_short_spans_are_as_in_still_chart
         assert (np.count_nonzero(np.abs(seen - colour).max(axis=2) <= 2) > 40) == is_seen
 
 
+def test_limit_lines_have_their_full_colour_and_pressed_views_a_line_between_them(page, tmp_path):
+    path = tmp_path / "limit.html"
+    run = ppsim.load_config(CONFIGS / "llama-3-8b-8xh100.yaml").simulate()
+    path.write_text(page_of(run, run), encoding="utf-8")
+    page.open(path.as_uri())
+    dashes = [int((np.abs(row - channels(LIGHT.limit)).max(axis=1) == 0).sum()) for row in pixels_of(page)]
+    assert sum(count > 400 for count in dashes) == 2
+    colours_of = "const { borderLeftColor, backgroundColor } = getComputedStyle(document.querySelector(arguments[0]))"
+    edge, ground = page.run(f"{colours_of}; return [borderLeftColor, backgroundColor]", "[data-name=ledger]")
+    assert edge != ground
+
+
 def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_named(page, tmp_path):
     path = tmp_path / "one.html"
     path.write_text(page_of(ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()), encoding="utf-8")

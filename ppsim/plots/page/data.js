@@ -69,6 +69,7 @@ class Chart {
   endTicks(item) { return this.startTicks(item) + this.lengthTicks(item); }
   start(item) { return this.startTicks(item) * this.tick; }
   end(item) { return this.endTicks(item) * this.tick; }
+  duration(item) { return this.end(item) - this.start(item); }
 
   deviceOf(item) {   // for a transfer, the sender
     if (this.isTransfer(item)) return this.deviceOf(this.source(item));

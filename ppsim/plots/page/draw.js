@@ -147,7 +147,7 @@ function drawRow(chart, place, device) {
   for (const part of chart.lanes) if (!part.banded) {
     const [from, to] = chart.spansOf(part, device);
     for (let item = from; item < to; item++) {
-      const x = toX(chart.start(item)), wide = pixels(chart.end(item) - chart.start(item));
+      const x = toX(chart.start(item)), wide = pixels(chart.duration(item));
       if (part.sort === "fills") drawGap(band, x, wide);
       else if (isFramed(chart, part)) { pen(theme.text, 1.5); context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
     }
@@ -156,7 +156,7 @@ function drawRow(chart, place, device) {
   const is_mixed = pixels(chart.longest) < 3 || isMixed(chart);
   if (is_mixed && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
-    const wide = pixels(chart.end(box) - chart.start(box)), x = toX(chart.start(box));
+    const wide = pixels(chart.duration(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3 || is_mixed) continue;
     drawGap(band, x, wide);
@@ -200,7 +200,7 @@ function usualOf(chart) {   // by kind, boxes and parts of slots apart, the medi
     const parts = chart.column.length[box] ? chart.parts(box) : [];
     for (const [letter] of parts) {
       const name = `${letter}${parts.length}`, rows = found.get(name) || found.set(name, Array.from({ length: chart.devices }, () => [])).get(name);
-      rows[device].push(chart.end(box) - chart.start(box));
+      rows[device].push(chart.duration(box));
     }
   }
   for (const [name, rows] of found) {
@@ -247,10 +247,8 @@ function drawLane(chart, place, device, part) {
 function drawOutline(chart, place, item) {
   if (chart.isTransfer(item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
-  for (const [colour, wide] of item === chart.critical?.[step] ? [[theme.halo, 7], [theme.text, 3]] : [[theme.text, 2]]) {   // the step differs from its path
-    pen(colour, wide);
-    context.strokeRect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.end(item) - chart.start(item)), 2), tall + 2);
-  }
+  context.beginPath(); context.rect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.duration(item)), 2), tall + 2);
+  for (const [colour, wide] of item === chart.critical?.[step] ? [[theme.halo, 7], [theme.text, 3]] : [[theme.text, 2]]) { pen(colour, wide); context.stroke(); }   // the step differs
 }
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads

@@ -103,8 +103,8 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
       context.globalAlpha = 1;
     };
     for (const [, colour, level] of limitsOf(chart)) {
-      context.setLineDash([6, 3]); pen(colour, 1.2);
-      context.beginPath(); context.moveTo(left(), toY(level)); context.lineTo(x2, toY(level)); context.stroke();
+      const y = Math.floor(toY(level)) + 0.5;
+      context.setLineDash([6, 3]); pen(colour, 1); context.beginPath(); context.moveTo(left(), y); context.lineTo(x2, y); context.stroke();
     }
     context.setLineDash([]);
     area(theme.memory, 0.12, 0, 1.5);   // upon the dashes: what is just at the limit is not over it
@@ -129,12 +129,11 @@ function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the s
     context.lineTo(x, y = toY(levels[point] * scale));
   }
   context.lineTo(toX(chart.makespan), y);
-  pen(colour, wide); context.globalAlpha = opacity;
-  context.stroke();
+  pen(colour, wide); context.globalAlpha = opacity; context.stroke(); context.globalAlpha = 1;
 }
 
 function ticksOf() {   // 4 to 10 ticks at 1, 2 or 5 times a power of ten, in seconds, with their unit
-  const [factor, symbol] = unitFor(view.t1 - view.t0), span = (view.t1 - view.t0) * factor, raw = span / (phone() ? 5 : between(innerWidth() / 110, 4, 10));
+  const [factor, symbol] = axisUnit(), span = (view.t1 - view.t0) * factor, raw = span / (phone() ? 5 : between(innerWidth() / 110, 4, 10));
   const power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((part) => part * power).find((one) => one >= raw * (1 - 1e-9)), ticks = [];
   for (let tick = Math.ceil(view.t0 * factor / step - 1e-9); tick * step <= view.t1 * factor * (1 + 1e-12); tick++) ticks.push(tick * step / factor);
   const digits = Math.max(-Math.floor(Math.log10(step) + 1e-9), 0);
@@ -180,7 +179,7 @@ function markOnAxis(x1, x2) {   // the selected range, or the time of the line o
 }
 
 function rangeText() {   // begin and end of the selected range
-  const [factor, symbol] = unitFor(view.t1 - view.t0), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
+  const [factor, symbol] = axisUnit(), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));
   return range.map((time) => inUnit(time, [factor, symbol], digits)).join(" – ").replace(` ${symbol}`, "");
 }
 

@@ -55,7 +55,7 @@ function longer(chart, box) {   // seconds by which an action, and the wait befo
   const other = partner(chart), same = twin(chart, box);
   if (same === undefined) return [0, 0];
   const device = chart.deviceOf(box), [first] = chart.boxesOf(device), [second] = other.boxesOf(device);
-  const excess = [chart.end(box) - chart.start(box) - other.end(same) + other.start(same), waitBefore(chart, box, first) - waitBefore(other, same, second)];
+  const excess = [chart.duration(box) - other.duration(same), waitBefore(chart, box, first) - waitBefore(other, same, second)];
   return excess.map((part) => (part > LEAST * chart.box ? part : 0));
 }
 
@@ -85,7 +85,7 @@ function measuredLines(chart, item) {   // the length in the other chart, and wh
   const other = partner(chart), same = other && chart.isBox(item) ? twin(chart, item) : undefined;
   const words = slowLines(chart, item, "stragglers");
   if (same === undefined) return words;
-  const mine = chart.end(item) - chart.start(item), theirs = other.end(same) - other.start(same);
+  const mine = chart.duration(item), theirs = other.duration(same);
   return [`${other.short}: ${lengthText(theirs)}${theirs > 0 ? `; here ${signed(mine / theirs - 1)}` : ""}`, ...words];
 }
 

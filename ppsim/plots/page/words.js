@@ -5,13 +5,13 @@ function unitFor(seconds) {
   return units.find(([factor]) => seconds * factor >= 0.9995) || (seconds > 0 ? units[3] : units[0]);
 }
 
-const formats = [], fixed = (value, places) => (formats[places] ??= new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places })).format(value);
+const formats = [], axisUnit = () => unitFor(view.t1 - view.t0), fixed = (value, places) => (formats[places] ??= new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places })).format(value);
 const inUnit = (value, [factor, symbol], places) => `${fixed(value * factor, places)} ${symbol}`;
-const onAxis = (value, places = 1) => inUnit(value, unitFor(view.t1 - view.t0), places);   // a time in the unit of the axis
+const onAxis = (value, places = 1) => inUnit(value, axisUnit(), places);
 const decimals = (number) => (number > 0 ? Math.max(2 - Math.floor(Math.log10(number)), 1) : 1);   // of three digits, one at least
 
 function placesOf(length) {   // one decimal of the axis' unit, and more only where a length has fewer than three digits
-  const [factor] = unitFor(view.t1 - view.t0), places = Math.min(decimals(length * factor), 6);
+  const [factor] = axisUnit(), places = Math.min(decimals(length * factor), 6);
   return Math.max((length * factor).toFixed(places).replace(/0+$/, "").split(".")[1].length, 1);
 }
 
@@ -32,7 +32,7 @@ function amount(value, unit) {
 
 function times(from, to) {   // start, length and end at one precision, so that they add up
   const places = placesOf(to - from), [first, last] = [from, to].map((time) => Number(time.toFixed(12)));
-  const [factor] = unitFor(view.t1 - view.t0), unit = factor * 10 ** places, length = (Math.round(last * unit) - Math.round(first * unit)) / unit;
+  const [factor] = axisUnit(), unit = factor * 10 ** places, length = (Math.round(last * unit) - Math.round(first * unit)) / unit;
   return `start ${onAxis(first, places)}, length ${onAxis(length, places)}, end ${onAxis(last, places)}`;
 }
 
@@ -68,7 +68,7 @@ function placeOf(chart, item) {
   return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
-function waitedFor(chart, item, places = placesOf(chart.end(item) - chart.start(item))) {
+function waitedFor(chart, item, places = placesOf(chart.duration(item))) {
   const before = chart.before(item);
   if (before < 0) return chart.isBox(item) || chart.partOf(item).sort !== "fills" ? "nothing, the first of its device" : "nothing: it fills idle time";
   const ended = `ended at ${onAxis(chart.end(before), places)}`, name = spokenOf(chart, before), device = deviceName(chart, chart.deviceOf(before));
@@ -127,7 +127,7 @@ function memoryLines(chart, device, time) {
   return lines;
 }
 
-const lengthText = (length) => (length > 0 && length * unitFor(view.t1 - view.t0)[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
+const lengthText = (length) => (length > 0 && length * axisUnit()[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
 
 function stepLine(chart, chain, at, number, count) {   // an action of the critical path, and what it waited for
   const item = chain[at], before = chain[at - 1];
@@ -136,7 +136,7 @@ function stepLine(chart, chain, at, number, count) {   // an action of the criti
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
-  const sum = (items) => items.reduce((total, item) => total + chart.end(item) - chart.start(item), 0);
+  const sum = (items) => items.reduce((total, item) => total + chart.duration(item), 0);
   const actions = chain.filter((item) => !chart.isTransfer(item)), count = actions.length, worked = sum(actions), moved = sum(chain.filter((item) => chart.isTransfer(item)));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
