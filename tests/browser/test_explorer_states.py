@@ -136,7 +136,13 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert "zb-v: " in page.find("#better").text
     rows = "return [...document.querySelectorAll('#better p:not(.quiet)')].map((one) => one.offsetHeight)"
     assert page.run(rows) == [44] * 4  # buttons are beside the text, in one line
-    tabs["Better"].click()
+    assert page.find("#undo").is_displayed()  # takes back what *Add* did
+    tabs["Setup"].click()
+    give(page, "devices", "x")
+    fault = page.until("return document.querySelector('#lines .note .fault')?.innerText")
+    assert fault.startswith("Devices 'x': must be a whole number")
+    assert page.find("#lines .note .fault").is_displayed()
+    tabs["Setup"].click()
     page.until(f"return document.querySelector('{CANVAS}').clientHeight > 700")
 
 
@@ -598,8 +604,12 @@ def test_a_filter_shows_the_keys_that_hold_its_text(page, explorer):
     found = page.run(shown)
     assert "layout.fp8_head" in found
     assert all("fp8" in name for name in found)
-    page.find("#keys input[type=search]").send_keys(Keys.BACKSPACE * 3)
+    page.find("#keys input[type=search]").send_keys("9")
+    assert page.run(shown) == []
+    assert "no setting has fp89" in page.find("#keys").text
+    page.find("#keys input[type=search]").send_keys(Keys.BACKSPACE * 4)
     assert page.run(shown) == before
+    assert "no setting" not in page.find("#keys").text
 
 
 def test_one_cost_of_a_device_of_dualpipe_becomes_a_factor_of_all_its_costs(page, explorer):

@@ -34,8 +34,7 @@ async function take(file) {   // draw a dropped file, or show the validator's fa
 find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
 find("rail").addEventListener("focusin", () => { for (const run of runs) run.before = run.good; });   // what Undo goes back to, not to a number that is half typed
-find("rail").addEventListener("pointerdown", () => document.activeElement.closest(".field")?.classList.add("left"));   // its hint stays until the click, which would meet what moves up
-for (const name of ["pointerup", "pointercancel"]) document.addEventListener(name, () => setTimeout(() => document.querySelector(".left")?.classList.remove("left")));
+find("rail").addEventListener("pointerdown", () => document.activeElement.closest(".field")?.classList.add("left")); document.addEventListener("click", () => document.querySelector(".left")?.classList.remove("left"));   // its hint stays until the click
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
 find("views").addEventListener("click", () => open());
 document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#top")) open(false); });
@@ -57,8 +56,7 @@ viewerParts.canvas.addEventListener("keydown", (event) => { if (event.key === "\
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
 document.addEventListener("drop", (event) => {
-  event.preventDefault();
-  document.body.classList.remove("dropping");
+  event.preventDefault(); document.body.classList.remove("dropping");
   take(event.dataTransfer.files[0]);
 });
 window.addEventListener("resize", () => { if (shown) showTable(); });

@@ -107,10 +107,10 @@ function costTable() {   // the first row is of all devices; further rows name d
     const where = field(one, "devices", "", 0, after);
     where.name = "by_device";
     where.placeholder = "+ device";
-    return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...CELLS.map(([key, , title], at) => cell(`${title} (s), row ${line}`, field(one, key, "", key === "latency" ? 0.01 : 0.05, after), `${line},${at + 1}`)));
+    return make("tr", {}, cell(`devices, row ${line}`, where, `${line},0`), ...costs(one, line, `row ${line}`, after));
   };
-  const of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
-  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...CELLS.map(([key, , title], at) => cell(`${title} (s), all devices`, field(common, key, "", key === "latency" ? 0.01 : 0.05), `0,${at + 1}`))));
+  const costs = (one, line, words, after) => CELLS.map(([key, , title], at) => cell(`${title} (s), ${words}`, field(one, key, "", key === "latency" ? 0.01 : 0.05, after), `${line},${at + 1}`)), of_all = make("input", { value: "all", readOnly: true, tabIndex: -1 });
+  body.append(make("tr", {}, cell("all devices", of_all, "0,0"), ...costs(common, 0, "all devices")));
   for (let line = 0; line <= rows.length; line++) body.append(add());
   const table = make("table", { id: "costs", title: "a pasted block of cells fills the rows" }, make("thead", {}, make("tr", {}, ...["devices", ...CELLS.map(([, text]) => text)].map((textContent, at) => make("th", { textContent, scope: "col", title: CELLS[at - 1]?.[2] || "" })))), body);
   table.addEventListener("keydown", (event) => {
@@ -190,14 +190,15 @@ function keysOf(config) {   // the keys of the config by section, each with its 
     boxes.get(place).append(box);
   }
   for (const [place, box] of boxes) if (place.includes(": ")) { boxes.get("layout").append(box); boxes.delete(place); }
-  const { jitter = "", ...others } = Object.fromEntries(boxes), list = make("div", { id: "keys" }), filter = make("input", { type: "search", placeholder: "such as expert", spellcheck: false });
+  const { jitter = "", ...others } = Object.fromEntries(boxes), list = make("div", { id: "keys" }), filter = make("input", { type: "search", placeholder: "such as expert", spellcheck: false }), none = make("div", { className: "quiet", role: "status" });
   filter.addEventListener("input", () => {
     const text = filter.value.trim().toLowerCase(), holds = (one) => `${one.querySelector("label").textContent} ${one.querySelector("[name]").name}`.toLowerCase().includes(text);
     for (const one of list.querySelectorAll("details .field")) one.hidden = !holds(one);
     for (const one of list.querySelectorAll("details")) { one.hidden = !one.querySelector(".field:not([hidden])"); one.open = text ? true : one.matches(":first-of-type") && one.parentElement === list; }
+    none.textContent = list.querySelector(".field:not([hidden]) [name]") ? "" : `no setting has ${text}`;
   });
-  list.append(row("Find a setting", filter), ...Object.values(others));
-  return [jitter, reset, ...(list.children.length > 1 ? [list] : [])];
+  list.append(row("Find a setting", filter), none, ...Object.values(others));
+  return [jitter, reset, ...(list.children.length > 2 ? [list] : [])];
 }
 const folded = (name, open = false) => make("details", { open }, make("summary", { textContent: capital(name) }));
 const GROUPS = [["overlap", /overlap|scatter/], ["experts", /expert|groups_per/], ["recompute", /recompute/], ["precision", /fp8|bf16|bytes|gradient/], ["fusion", /fused|cuda|loss/], ["parallelism", /./]];   // of layout keys that the file does not set

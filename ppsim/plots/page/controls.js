@@ -55,7 +55,7 @@ function build(root) {
   parts.switches.append(Object.assign(button("Play", "", play), { className: "touch" }));   // what Space does elsewhere
   parts.search.addEventListener("input", () => find(0));
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
-  parts.search.addEventListener("blur", () => { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); });
+  parts.search.addEventListener("blur", rest);
   parts.table.addEventListener("toggle", fillTable);
   parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0)); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
 }
@@ -134,13 +134,13 @@ function fillLegend() {   // only what is drawn
   parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []));
 }
 
-let place = 0;   // index into the results of the search
+function rest() { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); }
+let place = 0;   // index of the hit
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
-  if (!text) { if (chosen) choose(chosen.chart, chosen.item, "", false); return; }
+  if (!text) return rest();
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
-  const { chart, item } = found[place] ?? {};
-  if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `); }
+  const { chart, item } = found[place] ?? {}; if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `); }
   else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F5: stage, kind, microbatch`); }
 }
 

@@ -166,9 +166,10 @@ function listen() {
   });
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
-  new ResizeObserver(() => { if (paper) return; if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) { fit(); clamp(); } }).observe(parts.pane);   // not for parts of a pixel
+  const resized = () => { if (!paper) { fit(); clamp(); } };
+  new ResizeObserver(() => { if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) resized(); }).observe(parts.pane);   // not for parts of a pixel
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  window.addEventListener("resize", () => { if (!paper) { fit(); clamp(); } });
+  window.addEventListener("resize", resized);
   window.addEventListener("beforeprint", print);
   window.addEventListener("afterprint", () => { paper = false; if (parts.closes) parts.table.open = false; recolour(); });
   if (options.fragment) window.addEventListener("hashchange", () => setState(location.hash.slice(1)));
@@ -192,7 +193,7 @@ function point() {   // one finger or the mouse drags, two fingers zoom, a tap o
   canvas.addEventListener("pointerdown", (event) => {
     fingers.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
-    if (fingers.size === 1) { begun = event; moved = false; selecting = event.shiftKey || isAxis(event.clientY - canvas.getBoundingClientRect().top); }
+    if (fingers.size === 1) { begun = event; moved = false; selecting = event.shiftKey || isAxis(event.offsetY); }
   });
   for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => {
     const is_last = fingers.delete(event.pointerId) && !fingers.size;
@@ -219,8 +220,8 @@ function snapped(x) {   // the time at x, or of a tick or an end of a schedule a
 }
 
 function tap(event) {
-  const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, hit = itemAt(x, y);
-  if (hit) choose(hit.chart, hit.item, "", false); else choose(null);   // it is in sight
+  const { offsetX: x, offsetY: y } = event, hit = itemAt(x, y);
+  choose(hit?.chart, hit?.item, "", false);
   if (!hit && event.pointerType === "touch") tell("", wordsAt(x, y) || []);   // a finger would cover the tip, and the tip the chart
 }
 
@@ -260,10 +261,8 @@ function stepPath(by) {   // the next or the previous action of the critical pat
   const known = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), first = places.findIndex(([item]) => chart.end(item) > view.t0);   // of those in sight
   const next = between(known >= 0 ? known + by : first, 0, places.length - 1), [item, place] = places[next];
   step = place;
-  chosen = null; followed = [];
-  hovered = { chart, item };
-  grow(chart);
-  reveal(chart, item);
+  chosen = null; followed = []; hovered = { chart, item };
+  grow(chart); reveal(chart, item);
   tell(stepLine(chart, chain, place, next + 1, places.length));
   clamp();
 }
