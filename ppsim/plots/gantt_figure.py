@@ -153,7 +153,7 @@ def compose(
     tall = sum(rows) + len(blocks) * (above + _BETWEEN + (layout.memory + air if memory else 0))
     writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
     named = f" of {', '.join(block.name for block in blocks)}" * several
-    writer.figure.alt = f"Gantt chart{named}: {' '.join([*title, *lead])}"
+    writer.figure.alt = f"Gantt chart{named}: {'. '.join(filter(None, (' '.join(title), ' '.join(lead))))}"
     if texts.title:
         write_title(writer, texts, layout.left, notes)
     found, y = [], float(head)
