@@ -128,9 +128,13 @@ def change_lines(one: Candidate, config: Config) -> list[str]:
     keys = dict(one.changes)
     if one.layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
         keys["layout.partition"] = one.layout_string
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys.items()}
-    options = wrapped_words(f"--set {key}={shlex.quote(text)}" for key, text in texts.items())
-    return [*options, *wrapped_words(_framework_words(one, config))]
+    return [*wrapped_words(set_options(keys)), *wrapped_words(_framework_words(one, config))]
+
+
+def set_options(keys: Mapping[str, Any]) -> Iterator[str]:
+    """Yield keys and their values as `--set` options to paste."""
+    for key, value in keys.items():
+        yield f"--set {key}={shlex.quote(value if isinstance(value, str) else json.dumps(value))}"
 
 
 def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str]:

@@ -16,7 +16,17 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned, layout_lines, paragraph, texts_once
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import LEGEND, SAME, gigabytes, launch_fault, runs_in, step_text, usable_text, versus
+from ppsim.commands.cells import (
+    LEGEND,
+    SAME,
+    gigabytes,
+    launch_fault,
+    runs_in,
+    set_options,
+    step_text,
+    usable_text,
+    versus,
+)
 from ppsim.commands.options import draws, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
@@ -111,9 +121,9 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
         ]
     needs: dict[str, list[str]] = {}  # schedules by the keys of the layout that a framework runs them with
     for name in (row["schedule"] for row in table if letters[row["schedule"]] != "-"):
-        keys = (f"--set {key}={one}" for key, one in changes.get(name, {}).items() if key.startswith("layout."))
-        needs.setdefault(" ".join(keys), []).append(name)
-    notes += [f"frameworks run {', '.join(names)} with {keys.lower()}" for keys, names in needs.items() if keys]
+        keys = {key: value for key, value in changes.get(name, {}).items() if key.startswith("layout.")}
+        needs.setdefault(" ".join(set_options(keys)), []).append(name)
+    notes += [f"frameworks run {', '.join(names)} with {keys}" for keys, names in needs.items() if keys]
     legend = [LEGEND] * any(one["runs in"] != "-" for one in cells)
     if any(states[row["schedule"]] == "tight" for row in table):
         legend.append(f"tight: more than the {usable_text(case, comparison.headroom)}, but within the device")
