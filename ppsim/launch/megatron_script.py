@@ -63,7 +63,7 @@ def script_flags(job: Launch, version: str) -> list[str]:
 
 
 def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
-    """Yield what Megatron-LM megatron_faults, each with what to change."""
+    """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
     name = schedule.name
     if name == "interleaved-1f1b" and schedule.devices == 1:

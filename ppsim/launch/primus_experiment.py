@@ -89,7 +89,7 @@ def _key(flag: str, words: list[str] | None) -> tuple[str, Any]:
 
 
 def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
-    """Yield what Primus primus_faults, with what Megatron-LM does, each with what to change."""
+    """Yield what Primus rejects, with what Megatron-LM does, each with what to change."""
     model, layout, p = costs.model, costs.layout, schedule.devices
     yield from map(_in_keys, megatron_script.megatron_faults(costs, schedule, microbatches))
     if model.pattern:

@@ -92,7 +92,7 @@ def _named_config(costs: DerivedCosts) -> tuple[str, str] | None:
 
 
 def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatches: int = 0) -> Iterator[str]:
-    """Yield what torchtitan torchtitan_faults or runs in another way, each with what to change."""
+    """Yield what torchtitan rejects or runs in another way, each with what to change."""
     layout, model = costs.layout, costs.model
     if model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"
