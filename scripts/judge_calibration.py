@@ -140,7 +140,8 @@ def found_runs(folder: Path, name: str) -> list[Any]:
     aside = sources.read_runs(sources.SET_ASIDE)["sources"]
     if name in aside:
         found = sources.set_aside(str(aside[name]["priced"]))
-        return [run for run in found if run.seconds and run.source == aside[name]["name"]]
+        # Steps alone: its judgements came before any peak of these sources, some of which are of other devices.
+        return [run._replace(peak=None) for run in found if run.seconds and run.source == aside[name]["name"]]
     return [run for run in getattr(sources, name)(folder, sources.read_runs()) if run.seconds]
 
 

@@ -26,6 +26,7 @@ from published import DATA, read_runs
 
 from ppsim import DerivedCosts, PpsimError
 from ppsim.base.files import write_atomically
+from ppsim.base.units import parse_quantity
 from ppsim.config import make_config
 from ppsim.costs.spread import class_of, scales
 from ppsim.studies.evaluation import kendall_tau
@@ -36,7 +37,8 @@ COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predict
 COUNTS = ("ran", "ran_but_predicted_not_to_fit", "crashed", "crashed_and_predicted_not_to_fit")
 ABOUT = (
     "{}, priced by scripts/price_out_of_view.py. Seconds of a step, measured and predicted; scales: hidden size, FLOPs "
-    "of F of a block on one GPU, GPUs, peak; peak: bytes of the first GPU, measured and predicted."
+    "of F of a block on one GPU, GPUs, peak; peak: bytes of the device whose memory is published (mostly the first), "
+    "measured and predicted."
 )
 SHEET = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 A100, H100 = "A100 SXM", "H100 SXM"
@@ -87,7 +89,10 @@ FEWEST = 3  # runs with an order
 
 
 class Found(NamedTuple):
-    """A run as its source describes it; `seconds` is None if it crashed, `peak` bytes of the first GPU if printed."""
+    """A run as its source describes it; `seconds` is None if it crashed.
+
+    `peak`: bytes, if printed, of a GPU of the device `peak_of`; "largest": of the fullest.
+    """
 
     name: str
     source: str
@@ -95,6 +100,7 @@ class Found(NamedTuple):
     seconds: float | None
     sweep: str
     peak: float | None = None
+    peak_of: int | str = 0
 
 
 def main(folder: str = "") -> None:
@@ -150,7 +156,10 @@ def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
         schedule = schedule_of(run["devices"], run["microbatches"], run.get("stages", 1), bool(layout.get("overlap")))
         config = config_of(data, model, run["device"], run["gpus"], layout, schedule)
         name = data["sources"][source]["name"]
-        yield Found(run["name"], name, config, run["seconds"], f"{name}: {run['model']}, {run['device']}")
+        counted = "peak" in run and data["sources"][source].get("peaks_counted", True)
+        peak = parse_quantity(run["peak"], "bytes") if counted else None
+        sweep = f"{name}: {run['model']}, {run['device']}"
+        yield Found(run["name"], name, config, run["seconds"], sweep, peak, run.get("peak_of", 0))
 
 
 def set_aside_before(_folder: Path, _data: Mapping[str, Any]) -> Iterator[Found]:
@@ -168,6 +177,7 @@ def priced(run: Found) -> dict[str, Any]:
     costs: Any = config.costs
     timeline = config.simulate()
     devices, peaks = timeline.schedule.devices, np.asarray(timeline.peak_memory)
+    held = peaks.max() if run.peak_of == "largest" else peaks[int(run.peak_of)]
     workload = timeline.table.workload
     assert workload is not None  # noqa: S101 - every config here has a model
     return {
@@ -180,7 +190,7 @@ def priced(run: Found) -> dict[str, Any]:
         "predicted": _short(timeline.iteration_time),
         "scales": [_short(value) for value in scales(costs, devices).values()],
         "tokens": _short(workload.tokens * timeline.schedule.microbatches / workload.gpus),
-        "peak": None if run.peak is None else [_short(run.peak), _short(float(peaks[0]))],
+        "peak": None if run.peak is None else [_short(run.peak), _short(float(held))],
         "fits": bool(peaks.max() <= costs.cluster.device.capacity),
     }
 
