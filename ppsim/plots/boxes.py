@@ -178,9 +178,9 @@ class Boxes(Spans):
         """Return by kind the size of its boxes' labels, 0 without one, whether these have numbers, and their letter.
 
         Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike, unless most devices
-        would have none. If `lettered`, the letter of the kind is before the numbers, and alone where they do not fit;
-        no kind has letters if one does not hold its own. A box that is nearly as wide as its device's usual one counts
-        as that. All labels have one size.
+        or one whose usual box is half as wide as the widest would have none. If `lettered`, the letter of the kind is
+        before the numbers, and alone where they do not fit; no kind has letters if one does not hold its own. A box
+        that is nearly as wide as its device's usual one counts as that. All labels have one size.
         """
         found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
@@ -190,8 +190,8 @@ class Boxes(Spans):
             high, widest = tall / (1 + slot), 1.0 + LETTER * (Kind.W in self.kinds)  # so that all kinds are alike
             characters = self._digits + widest * lettered
             number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
-            having, holding = (len(distinct(self.device[some])) for some in (mine, number > 0))
-            number *= 2 * holding >= having  # on one device alone they looked as if others had no microbatches
+            holds = number_size(characters, usual * second - LETTER_ROOM * lettered, high, digit) > 0
+            number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             found[kind, slot] = np.where(number > 0, number, alone), number > 0
         sizes = [size for size, _ in found.values()]

@@ -107,15 +107,16 @@ def viewer_html(
             "HEAD": "" if framed else _head(every, title, lead),
             "TEXT": words and f'<details class="devices words"><summary>{about}</summary><div>{words}</div></details>',
             "OPTIONS": json.dumps(options),
-            "SCRIPT": _in_base_85(zlib.compress(texts.encode(), 9)),
+            "SCRIPT": _packed(texts.encode()),
         },
     )
 
 
-def _in_base_85(content: bytes) -> str:
-    """Return bytes as text, five characters for four of them, of which HTML and JSON escape none."""
+def _packed(content: bytes) -> str:
+    """Return bytes compressed, as text: five characters for four of them, of which HTML and JSON escape none."""
     digits = bytes({92: 33, 60: 125, 62: 126}.get(code, code) for code in range(40, 125))
-    text = base64.a85encode(content).replace(b"z", b"!!!!!")
+    packer = zlib.compressobj(9, memLevel=6)  # small blocks have codes of their own
+    text = base64.a85encode(packer.compress(content) + packer.flush()).replace(b"z", b"!!!!!")
     return text.translate(bytes.maketrans(bytes(range(33, 118)), digits)).decode()
 
 

@@ -419,13 +419,15 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
     path.write_text(
         page_of(ppsim.simulate(ppsim.build("bpipe", devices=64, microbatches=128), COSTS)), encoding="utf-8"
     )
-    page.open(path.as_uri() + "#on=transfers")
-    assert "rows too low for reloads, offloads, transfers" in page.text(".legend")
+    page.open(path.as_uri())
+    page.keys("body", "t")
+    assert page.text(".selection") == "transfers need larger boxes: double click where you want to see them"
+    assert re.search("rows too low for reloads, offloads: .*boxes too small for transfers", page.text(".legend"))
     for _ in range(10):
         wheel(page, 500, 200, -100, shift=True)
     page.until("return !document.querySelector('.legend').textContent.includes('too low')")
     assert "return of an eviction" in page.text(".legend")
-    assert "actions too narrow for transfers: wheel" in page.text(".legend")
+    assert "boxes too small for transfers" in page.text(".legend")
     for _ in range(8):
         wheel(page, 500, 200, -100)
     page.until("return document.querySelector('.legend').textContent.includes('transfer; of a backward')")
@@ -471,11 +473,11 @@ def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_na
     page.until(framed)
 
 
-def texts_drawn(page):
-    """The texts of the canvas, in the order in which they are drawn."""
+def texts_drawn(page, what="text"):
+    """The texts of the canvas, or other properties of them, in the order in which they are drawn."""
     return page.browser.execute_async_script(
         "const seen = [], { prototype } = CanvasRenderingContext2D, own = prototype.fillText;"
-        "prototype.fillText = function (text) { seen.push(text); own.apply(this, arguments); };"
+        f"prototype.fillText = function (text, x) {{ seen.push({what}); own.apply(this, arguments); }};"
         "dispatchEvent(new Event('resize'));"
         "requestAnimationFrame(() => requestAnimationFrame(() => { prototype.fillText = own; arguments[0](seen); }))"
     )
@@ -493,6 +495,37 @@ def test_a_name_describes_the_place_on_which_it_stands_and_is_not_repeated(page,
     path.write_text(page_of(ppsim.simulate(ppsim.build("hanayo", devices=8, microbatches=128))), encoding="utf-8")
     page.open(path.as_uri())
     assert 0 < texts_drawn(page).count("B") <= 5  # of 16 equal areas
+
+
+def test_microbatches_have_one_size_in_a_picture_and_a_kind_has_numbers_on_all_devices_alike(page, tmp_path, sized):
+    sized(1440, 900)
+    path = tmp_path / "numbers.html"
+    runs = [ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), ppsim.Costs(latency=0.3)) for name in FOUR]
+    path.write_text(page_of(*runs), encoding="utf-8")
+    page.open(path.as_uri())
+    drawn = texts_drawn(page, "[text, this.font.split('px')[0], this.fillStyle, this.textAlign]")
+    numbers = [(size, colour) for text, size, colour, align in drawn if text in "01234567" and align == "center"]
+    assert len(numbers) > 4 * 64
+    assert len({size for size, colour in numbers if colour != LIGHT.quiet}) == 1
+    narrow = ppsim.Costs(forward=[1, 1, 0.6, 1], backward=2)  # on device 2, two digits do not fit into F
+    path.write_text(page_of(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=18), narrow)), encoding="utf-8")
+    page.open(path.as_uri())
+    counts = Counter(texts_drawn(page))
+    assert {counts[str(number)] for number in range(11, 18)} == {4}  # B alone
+
+
+def test_a_range_cuts_no_name(page, tmp_path, sized):
+    sized(1440, 900)
+    path = tmp_path / "range.html"
+    path.write_text(page_of(ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=128))), encoding="utf-8")
+    page.open(path.as_uri())
+    place = "[text, x, x + this.measureText(text).width / 2]"
+    (middle,) = [x for text, x, _ in texts_drawn(page, place) if text == "F + B"]
+    seconds = (middle - LEFT) / (1440 - LEFT - RIGHT) * 573 * 1.004
+    page.run(f"location.hash = 'range={seconds - 100},{seconds}'")
+    page.until("return !document.querySelector('.range').hidden")
+    ((x, edge),) = [(x, edge) for text, x, edge in texts_drawn(page, place) if text == "F + B"]
+    assert abs(x - middle) > edge - x
 
 
 def test_deep_zoom_draws_no_line_of_the_grid_over_rows(page, stacked):
@@ -636,8 +669,24 @@ def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_poi
     assert int(re.findall(r"action (\d+) of", name)[0]) > 1  # the first in sight
 
 
+def test_a_line_through_all_schedules_shows_the_time_at_the_pointer(page, stacked):
+    page.open(stacked)
+    size = page.find(CANVAS).size
+    line = "const { display, left, height } = document.querySelector('.time').style; return [display, left, height]"
+    for y in (TOP + 10, size["height"] - 200, size["height"] - 60):  # an action, memory, the axis' edge
+        point(page, 500, y)
+        display, left, height = page.run(line)
+        assert (display, abs(float(left[:-2]) - 500) <= 4) == ("block", True)
+        assert float(height[:-2]) > 0.6 * size["height"]
+        assert re.fullmatch(r"\d+\.\d s", page.run("return document.querySelector('.time').dataset.time"))
+    point(page, 20, TOP + 10)
+    assert page.run(line)[0] == "none"
+
+
 def test_the_line_of_numbers_tells_idle_time_by_cause_and_the_axis_where_a_drag_selects(page, stacked):
     page.open(stacked)
+    point(page, 120, 30)
+    assert tip(page) == "step\ntime of one training step"
     point(page, 60, 30)
     assert tip(page).startswith("1f1b: idle 30.6 % of all devices' time\nfill: ")
     shares = [float(share) for share in re.findall(r": (\S+) %", tip(page))]

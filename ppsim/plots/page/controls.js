@@ -23,7 +23,7 @@ function build(root) {
     switches: make("div", { className: "switches views", role: "group", label: "Show" }),
     search: make("input", { type: "search", placeholder: "find 3F5", size: 9, spellcheck: false, label: "Find an action by name, such as 3F5" }),
     canvas: make("canvas", { tabIndex: 0, role: "application" }),
-    tip: make("div", { className: "tip" }),
+    tip: make("div", { className: "tip" }), time: make("div", { className: "time" }),
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
     table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
@@ -41,14 +41,13 @@ function build(root) {
   parts.keys.append(make("header", {}, make("b", { textContent: "Keys and mouse" }), button("Close", "", () => parts.keys.close())),
     ...Object.entries({ ...KEYS, ...options.keys }).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
-  parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.tip);
+  parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.time, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
   parts.status = make("div", { className: "status" }, parts.finger, parts.legend, parts.totals, parts.selection);
   root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   for (const [name, text, key] of SWITCHES) {
-    const one = button(text, "", () => turn(name));
+    const one = Object.assign(button(text, "", () => turn(name)), { title: `key ${key}` });
     one.setAttribute("aria-keyshortcuts", key);
-    one.title = `key ${key}`;
     one.dataset.name = name;
     parts.switches.append(one);
   }
@@ -65,6 +64,7 @@ function turn(name) {   // shows a part, or hides it; without the path the view 
   if (name === "critical") { tell(""); if (step >= 0) goBack(); }
   step = -1; hovered = null;
   refresh();
+  if (name === "transfers" && on.has(name) && !charts.some(hasLines)) tell(`transfers need larger boxes: ${phone() ? "pinch" : "double click where you want to see them"}`);
 }
 
 function goBack() { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
@@ -119,14 +119,12 @@ function fillLegend() {   // only what is drawn
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" && charts.some((chart) => chart.lanes.some((one) => one.sort === part.sort && isFramed(chart, one))) ? "edged" : "");
-  const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : []), ...(on.has("transfers") && low.length === charts.length ? ["transfers"] : [])], lined = charts.some(hasLines);
+  const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
-  add(on.has("transfers") && !lined && low.length < charts.length, `actions too narrow for transfers: ${phone() ? "pinch" : "wheel"}`);
-  add(on.has("transfers") && lined, "transfer; of a backward: dashed", theme.edge, "line hair");
+  add(on.has("transfers"), ...(lined ? ["transfer; of a backward: dashed", theme.edge, "line hair"] : ["boxes too small for transfers"]));
   add(on.has("critical") || (followed.length > 1 && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
-  for (const chart of isNarrow() ? charts : []) add(chart.interval, `step of ${chart.short}: ${intervalOf(chart)} at 90 %`);   // elsewhere beside the step
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];

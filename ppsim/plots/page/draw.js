@@ -9,11 +9,12 @@ function size(ratio) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
+let smallest = 0;   // pixels of all numbers of the picture
 function draw() {
   asked = false;
   if (!paper) size(window.devicePixelRatio || 1);
   fillBox(theme.paper, 0, 0, width, height);
-  lines.length = 0;
+  lines.length = 0; smallest = Math.min(...charts.filter((chart) => isReal(chart) && !isMixed(chart)).map((chart) => numbersOf(chart).least));
   root.toggleAttribute("data-playing", !!playing);
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawOutside(...range, themeName === "dark" ? 0.5 : 0.62, range); if (playing) drawOutside(view.t0, playing.time, 0.75, [playing.time]); });
   drawCaptions();
@@ -124,7 +125,7 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + wide / 2, x2 - wide / 2), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
-    const spot = spots.find(([x, y]) => isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
+    const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < wide / 2 + 4) && isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
     if (!spot || named.some(([other, y]) => other === words && Math.abs(y - spot[1]) < 60)) continue;   // once is enough
     named.push([words, spot[1]]);
     write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
@@ -194,19 +195,16 @@ function numberSize(text, wide, tall) {   // 0 if the text does not fit
   return tall >= RULES.lowest && textWidth(text, size) <= wide ? size : 0;
 }
 
-function usualOf(chart) {   // by kind, boxes and parts of slots apart, the median seconds of each device's boxes, and as `most` those of the longest box
+function usualOf(chart) {   // by kind, boxes and parts of slots apart, of each device with such boxes the median seconds, and the seconds that a tenth of them are shorter than
   const found = new Map();
   for (let device = 0; device < chart.devices; device++) for (let [box, end] = chart.boxesOf(device); box < end; box++) {
     const parts = chart.column.length[box] ? chart.parts(box) : [];
     for (const [letter] of parts) {
-      const name = `${letter}${parts.length}`, rows = found.get(name) || found.set(name, Array.from({ length: chart.devices }, () => [])).get(name);
-      rows[device].push(chart.duration(box));
+      const name = `${letter}${parts.length}`, rows = found.get(name) || found.set(name, []).get(name);
+      (rows[device] ||= []).push(chart.duration(box));
     }
   }
-  for (const [name, rows] of found) {
-    const medians = rows.map((lengths) => lengths.sort((one, other) => one - other)[lengths.length >> 1]);
-    found.set(name, Object.assign(medians, { most: Math.max(...rows.map((lengths, device) => nearly(lengths.at(-1) || 0, medians[device] || 0))) }));
-  }
+  for (const [name, rows] of found) found.set(name, rows.map((lengths) => { const usual = lengths.sort((one, other) => one - other)[lengths.length >> 1]; return [usual, nearly(lengths[Math.floor(lengths.length / 10)], usual)]; }));
   return found;
 }
 
@@ -217,16 +215,17 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): boxes that hold the longest number have numbers, in grey with the letter of their kind, which is alone where they do not fit, as where W would not fit; all of one size
+function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number; in grey they have the letter of their kind, which is alone where they do not fit, as where W would not fit
   const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), grey = themeName === "grey", longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
-  const fitting = (name, wide) => {
-    const sizes = (grey ? [(widest || name[0]) + longest, name[0]] : [longest]).map((text) => numberSize(text, wide, tall / name[1])), at = Math.max(sizes.findIndex((size) => size), 0);
-    return { text: (number) => (at ? name[0] : (grey ? name[0] : "") + number), size: sizes[at] };
-  };
-  const least = Math.min(...[...usual].map(([name, { most }]) => fitting(name, pixels(most)).size || Infinity));
-  const rare = new Set([...usual].filter(([name, medians]) => { const own = medians.filter(Boolean); return 2 * own.filter((one) => fitting(name, pixels(one)).size).length < own.length; }).map(([name]) => name));   // fits on few devices: it would look like a remark on them
-  const of = (name, device, wide, number) => { if (rare.has(name)) return {}; const { text, size } = fitting(name, nearly(wide, pixels(usual.get(name)[device]))); return { text: text(number), size: Math.min(size, least) }; };
-  return { of, tall };
+  const fit = (name, wide, text) => numberSize(text, wide, tall / name[1]), number = (name, wide) => fit(name, wide, grey ? (widest || name[0]) + longest : longest), few = new Set();
+  const sizeOf = (name, wide) => (!few.has(name) && number(name, wide)) || (grey && fit(name, wide, name[0])) || 0;
+  for (const [name, rows] of usual) {
+    const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => number(name, wide));
+    if (2 * holds.length < own.length || own.some((wide) => 2 * wide >= most && !holds.includes(wide))) few.add(name);
+  }
+  const least = Math.min(...[...usual].flatMap(([name, rows]) => rows.flatMap(([, short]) => sizeOf(name, pixels(short)) || [])));
+  const of = (name, device, wide, text) => { const own = nearly(wide, pixels(usual.get(name)[device][0])), size = sizeOf(name, own); return { text: (grey ? name[0] : "") + (!few.has(name) && number(name, own) ? text : ""), size: size >= smallest ? smallest : 0 }; };
+  return { of, tall, least };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
@@ -296,7 +295,7 @@ const runsHead = () => (options.fragment && !phone() && charts.every(({ runs }) 
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
-  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs own bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
+  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
     unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule, without a change of the model"]][at] ?? null;
 }
 
@@ -305,14 +304,12 @@ const stepHead = () => (steady() ? "step, steady" : "step"), idleHead = () => (s
 const widthOf = (text) => { context.font = font(11); return measure(text); };
 
 function against() {   // the heading of differences, which names the base
-  if (charts.length < 2) return charts[0]?.bound ? "vs own bound" : "";
+  if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
   const name = `vs ${baseChart().short}`;
   return widthOf(name) > (phone() ? 84 : 150) ? "vs base" : name;
 }
 
-function baseChart() {   // the chosen one, also while it is simulated for the first time, or the first with numbers
-  return charts[base]?.faulty ? charts.find(({ step, faulty }) => step && !faulty) ?? charts[base] : charts[base];
-}
+const baseChart = () => (charts[base]?.faulty ? charts.find(({ step, faulty }) => step && !faulty) : null) ?? charts[base];   // the chosen one, also while it is simulated for the first time, or the first with numbers
 
 function differenceOf(chart) {
   if (charts.length === 1) return !chart.bound ? "" : Math.abs(chart.step / chart.bound - 1) < 5e-4 ? "at bound" : signed(chart.step / chart.bound - 1);
@@ -335,7 +332,7 @@ function drawCaptions() {
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
   columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
   write(runsHead(), columns()[5], 13);
-  if (on.has("ledger") && !phone() && charts.some(isReal)) write(steady() ? "idle, all steps" : "idle by device", width - 8, 13, { align: "right" });
+  if (on.has("ledger") && !phone() && charts.some(isReal)) write(`${steady() ? "idle, all steps" : "idle by device"}${places().some(hasShares) ? "" : `, up to ${percent(mostIdle())}`}`, width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
   if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, EDGE, 13, { colour: theme.text });
@@ -359,9 +356,9 @@ function drawNames({ chart, title, rows, end, first: origin, row, hidden }, firs
   for (const device of slow) if (device >= first && device < last && yOf(device) - used >= 12) write(`▸${few ? " " : ""}${nameAt(chart, device, few)}`, left() - 6, used = yOf(device), { size: phone() ? 10 : 11, bold: true, align: "right", line: "middle", colour: theme.text });
 }
 
+const hasShares = ({ chart, row }) => chart.devices <= 8 && row >= 16, mostIdle = () => Math.max(...charts.flatMap((chart) => upTo(chart.devices).map((device) => chart.idleShare(device))));
 function drawCauses(place, first, last) {   // idle time by cause beside each row, on one scale for all schedules
-  const { chart, row } = place, ratio = ratioOf(), x1 = rightEdge() + 16, wide = right() - 30, words = chart.devices <= 8 && row >= 16;
-  const most = Math.max(...charts.map((one) => Math.max(...upTo(one.devices).map((device) => one.idleShare(device))))) * (words ? 1.75 : 1.02) || 1;
+  const { chart, row } = place, ratio = ratioOf(), x1 = rightEdge() + 16, wide = right() - 30, words = hasShares(place), most = mostIdle() * (words ? 1.75 : 1.02) || 1;
   for (let device = first; device < last; device++) {
     const { begin, end, top, tall, whole } = bandOf(chart, place, device), whole_row = top + tall === begin + whole;
     const [y1, y2] = [top, whole_row ? end - gapOf(chart) : top + tall].map((y) => (row < 6 ? Math.round(y * ratio) / ratio : y));   // as the row's boxes; low rows touch

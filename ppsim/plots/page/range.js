@@ -1,7 +1,7 @@
 // The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
 const finish = () => Math.min(longest(), until);   // seconds at which the last schedule ends, or is cut
 function select(from, to, is_dragged = false) {   // seconds; an empty range lets go; a new panel takes its space after the drag
-  hovered = null; hideTip();
+  hovered = null; hideTip(); if (!chosen) tell("");
   if (!range) kept = charts.map((chart) => partOf(chart).rows);
   range = to > from ? [Math.max(from, 0), Math.min(to, finish())] : null;
   if (is_dragged && parts.range.hidden) { redraw(); return; }

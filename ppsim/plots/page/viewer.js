@@ -7,7 +7,8 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   base = options.base || 0;
   root.classList.add("viewer");
   build(root);
-  options.arrange?.(parts);
+  const about = document.querySelector("body > details.words");
+  if (about) { parts.table.before(about); about.open = innerWidth > 760; } else options.arrange?.(parts);   // directly below the legend
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
   if (options.fragment) for (const one of document.querySelectorAll("details > summary")) one.addEventListener("click", parts.hold);
@@ -114,7 +115,7 @@ function wordsAt(x, y) {
   const hit = itemAt(x, y), found = at(x, y);
   if (y < CAPS) return captionAt(x);
   const own = places().find(({ title }) => y >= title && y < title + HEAD)?.chart;
-  if (own && charts.length === 1 && !phone() && captionAt(x)?.[0] === "vs own bound") return captionAt(x);
+  if (own && x > columns()[0] - 62 && !phone() && !captionAt(x)?.[0].startsWith("idle")) return captionAt(x);
   if (own) return isReal(own) && !own.waiting && !own.faulty ? totalLines(own) : null;
   if (hit) return linesOf(hit.chart, hit.item);
   const ended = Math.abs(y - axisTop() + 3) < 7 && places().filter((one) => endsInSight(one) && Math.abs(x - toX(one.chart.makespan)) < 6);
@@ -142,6 +143,7 @@ function hover(event) {
   hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
   if (before?.item !== hovered?.item || before?.chart !== hovered?.chart) redraw();
   hideTip();
+  showTime(area, x, y);
   if (!text) return;
   tip.style.display = "block";
   tip.textContent = unbroken(text.join("\n"));
@@ -150,7 +152,14 @@ function hover(event) {
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
 
-function hideTip() { parts.tip.style.display = "none"; }
+function hideTip() { parts.tip.style.display = parts.time.style.display = "none"; }
+
+function showTime(area, x, y) {   // a line at the pointer's time through all schedules, and the time on the axis
+  if (x < left() || x > rightEdge() || y < CAPS || y > axisTop() + AXIS || !charts.some(isReal)) return;
+  const time = isAxis(y) ? snapped(x) : toTime(x), bands = places().map(({ rows, bottom }) => `#0000 0 ${rows - CAPS - 2}px, ${theme.text}80 0 ${bottom - CAPS - 2}px`);   // not over the numbers
+  parts.time.dataset.time = onAxis(time);
+  parts.time.style = `display: block; left: ${area.left + toX(time)}px; top: ${area.top + CAPS}px; height: ${axisTop() - CAPS}px; background: linear-gradient(${bands}, #0000 0)`;
+}
 
 function listen() {
   document.addEventListener("pointerdown", ({ target }) => { if (target !== canvas) { latest = null; hideTip(); } });

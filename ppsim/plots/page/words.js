@@ -74,7 +74,7 @@ function waitedFor(chart, item, places = placesOf(chart.duration(item))) {
   const ended = `ended at ${onAxis(chart.end(before), places)}`, name = spokenOf(chart, before), device = deviceName(chart, chart.deviceOf(before));
   if (chart.isTransfer(before) && chart.isBox(item))
     return chart.target(before) === item
-      ? `its input from ${spokenOf(chart, chart.source(before))} on ${device}, whose transfer ${ended}`
+      ? `its input from ${spokenOf(chart, chart.source(before))} on ${device}, ${chart.duration(before) > 0 ? "whose transfer" : "which"} ${ended}`
       : `${name}, a transfer that holds up its device, which ${ended}`;
   if (chart.isTransfer(before)) return `${name}, the transfer before it in its queue, which ${ended}`;
   if (chart.deviceOf(before) !== chart.deviceOf(item)) return `${name} on ${device}, which ${ended}`;
@@ -116,7 +116,7 @@ function ledgerLines(chart, device) {
 
 function totalLines(chart) {   // the idle time of all devices by cause
   const causes = CAUSES.map((cause) => [cause, idlePart(chart, cause)]).filter(([, part]) => part >= 5e-4);
-  return [`${chart.short}: idle ${percent(causes.reduce((all, [, part]) => all + part, 0))} of all devices' time`, ...causes.map(([cause, part]) => `${cause}: ${percent(part)}`)];
+  return [`${chart.short}: idle ${percent(causes.reduce((all, [, part]) => all + part, 0))} of all devices' time`, ...causes.map(([cause, part]) => `${cause}: ${percent(part)}`), ...(isNarrow() && chart.interval ? [`9 of 10 real steps: ${intervalOf(chart)}`] : [])];
 }
 
 function memoryLines(chart, device, time) {
