@@ -212,7 +212,7 @@ def test_better_schedules_are_named_and_added(compared, page, explorer):
     settled(page)
     page.until("return document.querySelector('.better button')?.textContent === 'Add'")
     line = page.run("return document.querySelector('.better').innerText")
-    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
+    assert re.fullmatch(r"order is optimal · [\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
     page.click(".better button")
     steps = settled(page)
     assert len(steps) == 2
@@ -269,6 +269,9 @@ def test_a_search_runs_and_offers_what_it_found(page, explorer):
     assert page.run(line) == "zb-v searched (below): −11.1 %, same memory"
     page.click("#undo")  # which takes back the schedule, not what was found
     page.until(f"{line}.includes('a search found 14.4 s (−11.1 %), same memoryAdd')")
+    page.run("faster = { key: keyOf(state.common), found: [{ schedule: 'slimpipe', step: 14, peak: 3, runs: 'M' }] }")
+    page.run("viewer.mark(marks())")
+    page.until(f"{line}.endsWith('peak 3 instead of 4AddAdd the search\\'s: −11.1 %')")  # what is faster stays in sight
 
 
 def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, explorer):
@@ -284,10 +287,14 @@ def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, e
     )
     says = "return document.querySelector('.better')?.innerText.replace(/\\s+/g, ' ').includes(arguments[0])"
     page.until(says, "nothing faster found in 5 s Search on")
-    page.click(".better button")
+    page.run("faster = { key: keyOf(state.common), found: [{ schedule: 'zb-h1', step: 27, peak: 4, runs: 'P' }] }")
+    page.run("viewer.mark(marks())")
+    found = "nothing faster found in 5 s · zb-h1: −18.2 %, same memory Add Search on"  # advice stays
+    page.until(says, found)
+    page.click(".better button:last-child")
     page.until(says, "searching, 0 s Stop")
     page.click(".better button")
-    page.until(says, "nothing faster found in 5 s Search on")
+    page.until(says, found)
     assert page.run("return budgets") == [5, 50]
 
 
@@ -458,8 +465,9 @@ def test_changes_are_undone_and_done_again_by_button_key_and_the_browsers_back(p
     page.until(now, addresses[0])
     page.find("#redo").click()
     page.until(now, addresses[1])
-    page.keys(CANVAS, Keys.CONTROL, "z")
+    page.keys("#rail [name=microbatches]", Keys.CONTROL, "z")  # in a field too, if nothing is half typed
     page.until(now, addresses[0])
+    assert page.run("return document.activeElement.name") == "microbatches"
     page.find("#undo").click()
     page.until("return find('undo').disabled && !find('redo').disabled")
     assert settled(page) == [run("1f1b"), run("zb-h1")]

@@ -70,20 +70,20 @@ function adviceOn(index, good) {
   const key = searchKey(index), search = searches.get(key), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
   if (search?.controller) return { text: `searching, ${secondsSince(search.begun)} s${found ? `: ${step}` : ""}`, acts: [["Stop", () => stopSearches([key])]] };
+  const searched = found && { csv: found.csv, name: `${nameOf(index)} searched` }, none = search && !found ? search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}` : "";
   const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1, is_shown = at >= 0;
-  if (found) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [adding({ csv: found.csv, name: `${nameOf(index)} searched` })] };
-  if (search) return { text: search.fault ?? `nothing faster found${search.ended ? `: the search ended after ${search.seconds.toFixed(1)} s` : ` in ${Math.round(search.seconds)} s`}`, acts: search.fault || search.ended ? [] : [["Search on", () => searchFor(index, [50])]] };
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
-  const searching = gone || is_least || state.schedules[index].csv !== undefined ? [] : [["Search", () => searchFor(index, SLICES)]];
+  if (found && !(other?.step < found.step)) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [adding(searched)] };
+  const searching = found ? (is_shown ? [] : [[`Add the search's: ${than(found.step)}`, () => addFound(searched)]]) : gone || (is_least && !search) || state.schedules[index].csv !== undefined || search?.fault || search?.ended ? [] : [search ? ["Search on", () => searchFor(index, [50])] : ["Search", () => searchFor(index, SLICES)]];
   const uneven = imbalanceOf(good.cause), least = other?.step ?? chart.step;
-  if (uneven > 1 - least / chart.step) {
+  if (!search && uneven > 1 - least / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);
     const { evened } = good, text = `imbalance ${(100 * uneven).toFixed(1)} %`;
     if (!evened) return { text, acts: searching };
     if (evened < least * (1 - 5e-4)) return { text: `${text}, optimal partition: ${than(evened)}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
   }
-  if (other) return { text: `${is_least ? "at its bound · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
-  if (is_least) return { text: answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound" };
+  if (other) return { text: `${none ? `${none} · ` : is_least ? "order is optimal · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
+  if (is_least || none) return { text: none || (answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "order is optimal"), acts: searching };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
 async function tryEvened(index, good) {   // the step with the partition that is optimal; infinity if it does not fit

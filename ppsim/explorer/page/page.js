@@ -33,6 +33,7 @@ async function take(file) {   // draw a dropped file, or show the validator's fa
 
 find("fold").addEventListener("click", () => fold());
 find("copy").addEventListener("click", showCopies);
+find("skip").addEventListener("click", () => viewerParts.canvas.focus());
 find("rail").addEventListener("focusin", () => { for (const run of runs) run.before = run.good; });   // what Undo goes back to, not to a number that is half typed
 find("rail").addEventListener("pointerdown", () => document.activeElement.closest(".field")?.classList.add("left")); document.addEventListener("click", () => document.querySelector(".left")?.classList.remove("left"));   // its hint stays until the click
 const open = (wanted) => find("views").setAttribute("aria-expanded", String(find("top").classList.toggle("open", wanted)));
@@ -46,19 +47,16 @@ find("file").addEventListener("change", () => { take(find("file").files[0]); fin
 find("undo").addEventListener("click", () => { putLink(); history.back(); });
 find("redo").addEventListener("click", () => history.forward());
 document.addEventListener("keydown", (event) => {   // keys of the chart work wherever nothing is typed
-  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.target.closest("input, dialog")) { event.preventDefault(); find(event.shiftKey ? "redo" : "undo").click(); }
-  if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog, details, canvas")) return;
+  const typed = event.target.closest("input, dialog");   // the browser undoes what is half typed
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && (!typed || typed.told === String(typed.value))) { event.preventDefault(); find(event.shiftKey ? "redo" : "undo").click(); }
+  if (event.defaultPrevented || event.target.closest("input, select, textarea, dialog")) return;
   if (event.key === "\\") return fold();
-  if (event.target.closest("button") && [" ", "Enter"].includes(event.key)) return;
+  if (event.target.closest("details, canvas") || (event.target.closest("button") && [" ", "Enter"].includes(event.key))) return;
   viewer.press(event);
 });
-viewerParts.canvas.addEventListener("keydown", (event) => { if (event.key === "\\") fold(); });
 document.addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("dropping"); });
 document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("dropping"); });
-document.addEventListener("drop", (event) => {
-  event.preventDefault(); document.body.classList.remove("dropping");
-  take(event.dataTransfer.files[0]);
-});
+document.addEventListener("drop", (event) => { event.preventDefault(); document.body.classList.remove("dropping"); take(event.dataTransfer.files[0]); });
 window.addEventListener("resize", () => { if (shown) showTable(); });
 window.addEventListener("popstate", showSteps);
 window.addEventListener("hashchange", () => {

@@ -15,10 +15,11 @@ function row(text, input, meaning = "") {
 
 function field(holder, key, usual = "", step = 0, redraw = () => change()) {   // an input of a key; the usual value is not stored; with a step a drag changes it
   const input = make("input", { type: "text", name: key, value: holder[key] ?? usual ?? "", spellcheck: false, autocomplete: "off" });
-  let told = input.value, rests = 0;   // what counts; until when more is typed
+  let rests = 0;   // until when more is typed
+  input.told = input.value;   // what counts
   const set = () => {
-    if (input.value === told) return;
-    const value = valueOf(told = input.value);
+    if (input.value === input.told) return;
+    const value = valueOf(input.told = input.value);
     if (value === "" || (usual !== "" && String(value) === String(usual))) delete holder[key]; else holder[key] = value;
     redraw();
   };
@@ -81,14 +82,16 @@ function showSetup() {
   parts.push(heading("Sizes"), make("div", { className: "pair" }, row("Devices", field(common, "devices", "", 1)), row("Microbatches", field(common, "microbatches", "", 1))));
   if (hasTable()) parts.push(heading("Cost by device (s)"), costTable());
   parts.push(menu("Transport", [...(config ? [["", "the config's"]] : []), ...offer.transports.map((name) => [name, name === common.transport ? name : `${name} – ${QUEUES[name]}`])], common.transport || "",
-    (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); document.querySelector("#setup [name=transport]").focus(); }, QUEUES[common.transport] || "how transfers queue"));
+    (name) => { if (name) common.transport = name; else delete common.transport; change(); showSetup(); }, QUEUES[common.transport] || "how transfers queue"));
   parts.at(-1).querySelector("select").name = "transport";
   parts.push(slow);
   if (hasTable()) parts.push(row("Fused F and B (s)", Object.assign(field(common, "overlap", "", 0.05), { placeholder: "F, then B" }), "seconds of one slot of F and B; empty: one after the other"));
   parts.push(row(`Memory limit (${hasTable() ? "act." : "GB"})`, Object.assign(field(common, "memory_limit", "", 1), { placeholder: hasTable() ? "none" : "the device's" }), hasTable() ? "microbatches whose activations a device may keep, each for its share of the model" : "memory that a device may use; empty: as the config says"));
   parts.push(heading("Schedules", plain("CSV…", () => find("file").click(), { id: "choose" }), adder()), make("div", { id: "cards" }, ...state.schedules.map(card)));
   parts.push(...keys);
+  const called = ({ ariaLabel, name }) => ariaLabel || name, focused = called(document.activeElement);   // keeps the focus
   place.replaceChildren(...parts);
+  if (focused) [...place.querySelectorAll("input, select, button")].find((one) => called(one) === focused)?.focus();
   showBase();
   showInherited();
   showTitle();
@@ -117,10 +120,7 @@ function costTable() {   // the first row is of all devices; further rows name d
     const [line, at] = (event.target.dataset.place || "").split(",").map(Number);
     if (event.key === "Enter") table.querySelector(`[data-place="${line + 1},${at}"]`)?.focus();
   });
-  table.addEventListener("change", () => setTimeout(() => {   // then the focus has moved
-    const { place } = document.activeElement.dataset;
-    if (tabled(common)) { showSetup(); change(); document.querySelector(`#costs [data-place="${place}"]`)?.focus(); }
-  }));
+  table.addEventListener("change", () => setTimeout(() => { if (tabled(common)) { showSetup(); change(); } }));   // then the focus has moved
   table.addEventListener("paste", (event) => {
     const text = event.clipboardData.getData("text"), [line, at] = (event.target.dataset.place || "0,0").split(",").map(Number);
     if (/[\t\n]/.test(text.trim())) { event.preventDefault(); fillCells(text, line, at); }
@@ -214,7 +214,7 @@ function families(index, empty, label) {   // the list to choose a schedule from
 }
 
 function replacing(select, index) {   // a choice in the list of families takes the place of a schedule
-  select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); find("cards").children[index].querySelector("select").focus(); change([index]); });
+  select.addEventListener("change", () => { state.schedules[index] = { schedule: select.value }; showSetup(); change([index]); });
   return select;
 }
 
@@ -241,9 +241,7 @@ function card(one, index) {
   return box;
 }
 
-function showBase() {   // which card is the base
-  document.querySelectorAll("#cards [name=base]").forEach((one, index) => { const is_base = index === baseOf(); one.setAttribute("aria-disabled", is_base); one.textContent = is_base ? "base" : "Base"; });   // it keeps the focus
-}
+const showBase = () => document.querySelectorAll("#cards [name=base]").forEach((one, index) => { const is_base = index === baseOf(); one.setAttribute("aria-disabled", is_base); one.textContent = is_base ? "base" : "Base"; });   // which card is the base; it keeps the focus
 
 function adder() {   // the list of families, of which one is added; then its card has the focus: letters are keys of the chart
   const full = state.schedules.length >= MOST, select = families(-1, full ? `${MOST} at most` : "Add…", "Add a schedule");

@@ -134,13 +134,13 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("at its bound") ? "however its work is ordered, this schedule's step cannot be shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("order is optimal") ? "the step is at its lower bound: no order of this schedule's actions is shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return isNoted(index) ? [line, at(noteOf(index), note, 54)] : [line];
   }));
   const notes = lines.querySelectorAll(".note");   // the rows make room for them
   all().filter(isNoted).forEach((index, at) => { const high = notes[at]?.offsetHeight + 6; if (high && runs[index].noted !== high) { runs[index].noted = high; viewer.mark(marks()); } });
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
-    for (const part of [/^at its bound · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
+    for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
   find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
@@ -189,7 +189,7 @@ function showCopies() {
   const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
   dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
     line("Schedules", select), line("Copy to the clipboard", button("link to this page", ({ currentTarget }) => copy(location.href, currentTarget)), button("table of measures", ({ currentTarget }) => copy(measuresOf(chosen), currentTarget)), ...texts),
-    make("p", { className: "quiet", textContent: "Link: what is after # opens in every ppsim explore. To others, send the interactive page." }),
+    make("p", { className: "quiet", textContent: "The link opens wherever ppsim explore runs: what follows # is all of it. Readers without ppsim need the interactive page." }),
     line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
 }

@@ -38,7 +38,7 @@ const LINK = { p: "devices", m: "microbatches", F: "forward", I: "input_grad", W
 
 const usualOf = (config, { schedule: { devices, microbatches } = {}, costs } = offer.configs[config] ?? {}) => (config ? { devices, microbatches, ...costs } : START.common);   // what an address leaves out
 function linkText(view = state.view) {
-  const { common, schedules } = state, words = new URLSearchParams(), more = Object.fromEntries(Object.entries(common).filter(([, value]) => typeof value !== "object" || Object.keys(value).length));
+  const { common, schedules } = state, words = new URLSearchParams(), more = Object.fromEntries(Object.entries({ ...common, by_device: (common.by_device || []).filter((row) => COSTS.some((key) => ![undefined, ""].includes(row[key]))) }).filter(([, value]) => typeof value !== "object" || Object.keys(value).length));   // a row that only names devices changes nothing
   for (const [name, key] of Object.entries(LINK)) {
     if (typeof (common[key] ?? "") === "object") continue;
     delete more[key];
