@@ -40,12 +40,12 @@ def test_1f1b_of_two_devices_looks_like_this():
 def test_what_runs_beside_the_actions_stands_where_the_device_is_idle():
     assert stepped().to_text(width=60) == (
         "gpipe, 2 devices, 1 microbatch: step 7.2 s, idle 58.3 %\n"
-        "device 0 uu│F0   ··················│B0         rrr│O\n"
-        "device 1 uu······│F0   │B0         rrr············│O\n"
+        "device 0 uu│F0   ··················│B0         ggg│O\n"
+        "device 1 uu······│F0   │B0         ggg············│O\n"
         "         └───────────┬───────────┬───────────┬───────\n"
         "         0           2           4           6 s\n"
         "F forward; B backward; · idle; │ begins\n"
-        "where no action runs: u weight gather; r gradient reduction;\n"
+        "where no action runs: u weight gather; g gradient reduction;\n"
         "  O optimizer step\n"
         "numbers: microbatch after the kind\n"
     )
@@ -55,7 +55,7 @@ def test_long_steps_show_in_a_chart_of_letters():
     costs = ppsim.Costs(reduce_grad=200, optimizer_step=100)
     timeline = ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=400), costs, optimizer="sync")
     for row in rows_of(timeline.to_text(width=60)):
-        assert re.search("r+·*O+$", row)
+        assert re.search("g+·*O+$", row)
 
 
 def test_one_device_and_one_microbatch():
@@ -67,7 +67,7 @@ def test_one_device_and_one_microbatch():
 
 def test_actions_narrower_than_three_columns_keep_time_to_scale():
     text = chart("interleaved-1f1b", devices=2, microbatches=4, width=40, options={"stages_per_device": 2})
-    assert rows_of(text) == ["FFFFF·B0FB1FB0FB1·B2·B3B2B3", "·FFFB0FB1FB0FB1FB2FB3B2B3··"]  # a column per forward
+    assert rows_of(text) == ["FFffF·b0Fb1fB0fB1·b2·b3B2B3", "·FFfb0fb1FB0FB1fb2fb3B2B3··"]  # a column per forward
     assert text.splitlines()[-1] == "numbers: microbatch after the kind"
     assert chart("seq1f1b", 2, 2, width=60).splitlines()[-1] == "numbers: microbatch.slice after the kind"  # as B1.0
     wide = [rows_of(chart("zb-h1", width=width)) for width in (40, 60)]
@@ -91,6 +91,38 @@ def test_letters_of_a_row_are_in_proportion_to_the_time_of_kinds_and_stand_where
             for place in (place for place, one in enumerate(row) if one == letter):
                 begin, end = place * column, (place + 1) * column
                 assert np.any(chosen & (timeline.start < end + 1e-9) & (timeline.end > begin - 1e-9))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "width", "row", "words"),
+    [
+        ("zb-v", {}, 120, "F0f0F1f1F2f2F3f3i0w0F4I0W0f4", "f, i, w second stage of the device"),
+        ("interleaved-1f1b", {"stages_per_device": 4}, 120, "FFFFfffffffffb0fb1", "f, b later stage of the device"),
+        ("chimera", {}, 70, "f4f5··F0B0──F1B1──··b4──", "f, b enters at the other end"),
+    ],
+)
+def test_small_letters_are_later_stages_or_the_second_direction(name, options, width, row, words):
+    text = chart(name, width=width, options=options)
+    assert row in rows_of(text)[-1]
+    assert words in text
+    assert words in chart(name, width=width, options=options, unicode=False)
+    assert not re.search(r"[fbiw]\d", "".join(rows_of(chart(name, width=400))))  # stages are written before the kinds
+
+
+def test_columns_that_are_no_single_actions_have_small_letters_too():
+    text = chart("interleaved-1f1b", devices=8, microbatches=16, width=120)
+    assert rows_of(text)[0].startswith("FFFFFFFffffffFFFFFF······bbFb")
+    assert "f, b second stage of the device" in text
+
+
+def test_no_letter_stands_alone_between_areas():
+    for name in ("1f1b", "dualpipe"):
+        rows = [f" {row} " for row in rows_of(chart(name, devices=64, microbatches=256))]
+        for above, row, below in zip([" " * 99, *rows], rows, [*rows[1:], " " * 99], strict=False):
+            for place in (place for place, sign in enumerate(row) if sign in "FBIW"):
+                near = above[place - 1 : place + 2] + row[place - 1] + row[place + 1] + below[place - 1 : place + 2]
+                assert row[place] in near
+                assert {row[place - 1], row[place + 1]} - {*"▒░▓▚"}
 
 
 def test_a_timed_slot_names_both_microbatches():
@@ -146,7 +178,8 @@ def test_a_crowded_chart_shades_the_common_mixes_of_kinds_and_its_key_names_them
             seconds = [inside.clip(0)[mine & (timeline.schedule.kind == kind)].sum() for kind in (0, 1)]
             parts = [*(one / column for one in seconds), 1 - sum(seconds) / column]
             if letter in "▒░":
-                assert [part >= 0.1 for part in parts] == [letter == "▒", True, letter == "░"]
+                whole = [part >= 0.1 for part in parts] == [letter == "▒", True, letter == "░"]
+                assert whole or "FB·"[np.argmax(parts)] not in row[place - 1 : place + 2]  # it would stand alone
             else:
                 assert parts["FB·".index(letter)] == pytest.approx(max(parts))
 
@@ -161,7 +194,7 @@ def test_labels_are_whole_and_letters_are_in_proportion_to_time(name, width):
     rows = rows_of(text)
     if "a column is" not in text:
         for row in rows:
-            boxes = re.findall(r"│?(\d*)([A-Z])(\d*)", row)
+            boxes = re.findall(r"│?(\d*)([A-Z])(\d*)", row.upper())
             assert len(boxes) == 8 * schedule.num_stages // 4 * (3 if "zb" in name else 2) or name == "dualpipe"
             assert len({bool(stage) for stage, *_ in boxes}) == 1 or "│" not in row
             assert len({(kind, bool(number)) for _, kind, number in boxes}) == len({kind for _, kind, _ in boxes})
@@ -171,7 +204,7 @@ def test_labels_are_whole_and_letters_are_in_proportion_to_time(name, width):
         for kind, letter in ((0, "F"), (1, "B"), (2, "I"), (3, "W")):
             chosen = (schedule.device == device) & (schedule.kind == kind)
             columns = (timeline.end - timeline.start)[chosen].sum() / timeline.makespan * len(row)
-            assert row.count(letter) == pytest.approx(columns, abs=1.5)
+            assert row.upper().count(letter) == pytest.approx(columns, abs=1.5)
 
 
 def test_a_kind_whose_boxes_are_too_narrow_has_no_numbers():

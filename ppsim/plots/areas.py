@@ -148,17 +148,21 @@ def _rows_to_point(runs: dict[int, _Run], row: int, way: int) -> float:
     return wide[0] * (len(wide) - 1) / (wide[-1] - wide[0]) if wide[-1] > wide[0] else np.inf
 
 
-def parts_around(boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float) -> dict[Kind, np.ndarray]:
+def parts_around(
+    boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float, marked: bool = False
+) -> dict[Kind, np.ndarray]:
     """Return by kind its part (rows, cells) of a period around each cell, or of the cell; a slot is half of either.
 
-    A part is the mean of three windows.
+    A part is the mean of three windows. It is that of boxes of later stages or the second direction alone if `marked`.
     """
     reach, shifts = max(period, edges[1]) / 2, WINDOWS * (period > edges[1])
     middle = (edges[1:] + edges[:-1]) / 2 + shifts * reach
     around = np.maximum(middle - reach, 0.0).ravel(), np.minimum(middle + reach, edges[-1]).ravel()
     found, halves = dict[Kind, np.ndarray](), (0, 1) if Kind.OVERLAP_F_B in boxes.kinds else (0,)
     for half in halves:
-        own = replace(boxes, kind=boxes.kinds_of_parts(half))
+        own = replace(boxes, kind=np.where(boxes.is_marked(half) | (not marked), boxes.kinds_of_parts(half), -1))
+        if not own.kinds:
+            continue
         parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / len(halves)
         for kind, part in zip(own.kinds, parts.reshape(len(own.kinds), len(rows), 3, -1).mean(axis=2), strict=True):
             found[kind] = found.get(kind, 0.0) + part

@@ -23,6 +23,7 @@ from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
 _MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
+SECOND, REVERSE = "second stage of the device", "enters at the other end"  # what marks mean
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
@@ -98,6 +99,11 @@ class Boxes(Spans):
             return self.local, self.reverse
         local, reverse = local_stage(self.timeline.schedule)
         return local[self.row + self.slot], reverse[self.row + self.slot]
+
+    def is_marked(self, half: int) -> np.ndarray:
+        """Return which boxes have a mark of direction (bool), or of a later stage if there is but one direction."""
+        local, reverse = self.stages_of_parts(half)
+        return reverse if reverse.any() else local > 0
 
     @cached_property
     def step_begins(self) -> np.ndarray:
@@ -300,8 +306,7 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
     if any(steady_bubble_fraction(boxes.timeline) > 0 for boxes in every):
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
     several = any(boxes.locals > 2 for boxes in every)
-    words = {"stage": "later stage: longer line" if several else "second stage of the device"}
-    words["reverse"] = "enters at the other end"
+    words = {"stage": "later stage: longer line" if several else SECOND, "reverse": REVERSE}
     found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
     if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
         found.append(LegendEntry("steps", "start of an iteration"))

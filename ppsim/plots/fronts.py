@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,11 +24,12 @@ from ppsim.plots.many_runs import (
     MARKERS,
     MAX_BARS,
     add_legend,
+    distinct_lines,
     explain_states,
     fit_within,
     spread_axis,
     styles_of,
-    swept_text,
+    swept_axis,
 )  # fmt: skip
 from ppsim.plots.palette import Theme, mixed, theme_of
 
@@ -37,14 +38,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CORNERS = 5  # named points of a front
-_MAX_COLOURED, _PALE = 6, 0.85  # of more schedules, those off the front have no names, and colours of this strength
+_MAX_COLOURED, _PALE = 6, 0.85  # of more schedules, those off the front have colours of this strength
 _TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
+_FEW = 3  # runs beyond the axis that have a name each
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is beyond the axis, which it would stretch
+_ARROW = Path([(-1, 0), (0, 0), (-0.35, 0.3), (0, 0), (-0.35, -0.3)])  # at the right end of the axis, to what is beyond
+_NEARBY = 32  # points above or below its point: rather than farther away, a name is level and crosses a line
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
     for up in (-2, 8, -11, 18, -22, 28, -32, 38, -42, 52, -56) for side in (1, -1)
 ]  # fmt: skip
+_AT_EDGE = [*_OFFSETS[:2], ((7, 5), -1), ((7, -10), -1), *_OFFSETS[2:]]  # above and below an arrow too
 
 
 class _FrontRun(NamedTuple):
@@ -58,6 +63,17 @@ class _FrontRun(NamedTuple):
     fit: str
 
 
+class _Name(NamedTuple):
+    """Words beside a point, offsets where they may be, and the label of the legend that they replace."""
+
+    point: tuple[float, float]
+    words: str
+    ink: str
+    is_strong: bool
+    offsets: Sequence[Any]
+    replaces: str
+
+
 @follows_page
 def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
@@ -69,24 +85,26 @@ def draw_front(
 
     `step` names the seconds. `groups` has the schedule of each pair, which gives its point a colour; `names` has what
     else differs. If this is one key, `varied` has the key and its value at each pair; a line then joins the points of a
-    schedule, and the front and the ends of lines show values. `limit` is the usable memory; it is drawn if a point
-    comes near it, and then sets the unit of memory. Points in the headroom above it are half filled, and the front is
-    dashed there. `what` names the runs; `heading` replaces it and the title. The legend names the runs that are
-    `refused`. `width` is the figure's in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    schedule, the front and the ends of lines show values, and schedules whose points coincide are one. `limit` is the
+    usable memory; it is drawn if a point comes near it, and then sets the unit of memory. Points in the headroom above
+    it are half filled, and the front is dashed there. `what` names the runs; `heading` replaces it and the title. The
+    legend has what is not named in the chart, and the runs that are `refused`. `width` is the figure's in inches,
+    `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
         columns = zip(pairs, zip(names, groups or nothing, values or nothing, strict=True), strict=True)
         every = [_FrontRun(*pair, *own, fit_within(pair[0], limit)) for pair, own in columns]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
+        joined, (word, text) = grouped and word != "", swept_axis(word, values)
+        every = _distinct_groups(every) if joined else every
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
         runs = [run for run in every if run.memory <= end] or every
         byte, symbol = axis_unit(highest if near is None else near, unit)
         second, time_symbol = axis_unit(max(run.seconds for run in runs), "seconds")
         points = [(run.memory * byte, run.seconds * second) for run in runs]
-        shown, fits = [run.group for run in runs], [run.fit for run in runs]
-        is_whole = all(float(x).is_integer() for x, _ in points)
+        fits, is_whole = [run.fit for run in runs], all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
         front = _clear_front([run[:2] for run in runs], fitting)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
@@ -95,46 +113,81 @@ def draw_front(
         axes.margins(margin if grouped else 0.08, margin)
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
-        inks = _draw_points(axes, points, shown, fits, colours, word != "", grouped, front)
-        explain_states(axes, fits, colours, refused)
+        styles = _styles(every, {runs[at].group for at in front}, colours, grouped)
+        ends = _ends(runs, {*front}) if joined else {}
+        _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
+        explain_states(axes, fits, colours, ())
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
         is_beaten = min(runs[at].seconds for at in fitting) < runs[front[-1]].seconds
         words += f", without gains under {percent_text(_TIE)}" * is_beaten
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, words)
-        for label, at in _beyond([run for run in every if run not in runs], grouped, byte, symbol):
-            seconds, style = [run.seconds * second for run in at], {"clip_on": False, "markersize": 3, "label": label}
-            axes.plot([1] * len(at), seconds, ">", color=colours.limit, transform=axes.get_yaxis_transform(), **style)
+        beyond = [*_beyond([run for run in every if run not in runs], grouped, byte, symbol)]
+        for label, at in beyond:
+            arrow: Any = {"color": styles[at[0].group]["color"], "marker": _ARROW, "markersize": 14, "clip_on": False}
+            arrow |= {"markerfacecolor": "none", "linestyle": "", "transform": axes.get_yaxis_transform()}
+            axes.plot([1] * len(at), [run.seconds * second for run in at], label=f"beyond the axis: {label}", **arrow)
+        explain_states(axes, (), colours, refused)
         for number, axis in enumerate("xy"):
             is_log = spread_axis(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
-            beside = f" · labels: {word}" if number and grouped and word else ""
+            beside = f" · labels: {word}" if number and joined else ""
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
-        others: Iterable[int] = range(len(runs) if len(runs) <= MAX_BARS else 0)
-        if grouped and word:  # a line joins the others of a group
-            last = {group: at for at, group in enumerate(shown)}
-            others = sorted({*map(shown.index, last), *last.values()} - {*front}) * (len(last) <= _MAX_COLOURED)
-        labels = [_label(run, grouped, word, at in front) for at, run in enumerate(runs)]
-        add_legend(axes, colours)
-        _name_points(axes, points, labels, front, others, inks, grouped and not word)
+        inks = {group: colours.quiet if style["color"] == colours.edge else style["color"]
+                for group, style in styles.items()}  # fmt: skip
+        corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
+        others = ends if joined else range(len(runs) if len(runs) <= MAX_BARS else 0)
+        placed = list[_Name]()
+        for at in dict.fromkeys([front[-1], front[0], *corners, *others]):
+            run, is_whole = runs[at], at in front or ends.get(at, not grouped)
+            own = text(run.value) if joined else run.name
+            words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
+            places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
+            key = run.group if joined and is_whole else ""
+            placed.append(_Name(points[at], words, inks[run.group], at in front, places, key))
+        figure.draw_without_rendering()  # lays out the figure, so that names can be measured
+        right = axes.transData.inverted().transform((axes.bbox.x1 - 9 * figure.dpi / 72, axes.bbox.y0))[0]
+        for label, at in beyond:
+            (_, seconds, _, group, *_), others = max(at, key=lambda run: run.seconds), {run.group for run in runs}
+            words = label.removeprefix(f"{group}, ") if joined and group in others else label
+            xy = right, seconds * second
+            placed.append(_Name(xy, words, inks[group], False, _AT_EDGE, f"beyond the axis: {label}"))
+        named = _draw_names(axes, points, front, placed)
+        add_legend(axes, colours, lambda label: label not in named)
     return figure
 
 
+def _distinct_groups(runs: Sequence[_FrontRun]) -> list[_FrontRun]:
+    """Return the runs with one group, which has all their names, in place of groups whose runs coincide."""
+    lines, fits = dict[Any, list[tuple[float, float]]](), {(run.group, run.memory): run.fit for run in runs}
+    for run in runs:
+        lines.setdefault(run.group, []).append(run[:2])
+    names = {names[0]: ", ".join(names) for names, _ in distinct_lines(lines, fits)}
+    return [run._replace(group=names[run.group]) for run in runs if run.group in names]
+
+
+def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, bool]:
+    """Return the runs at the ends of lines, and whether the name of the line is there: at the slowest off the front.
+
+    Of many groups those off the front have the slowest alone, as their other ends crowd at the front.
+    """
+    groups = {run.group: [at for at, one in enumerate(runs) if one.group == run.group] for run in runs}
+    slowest = {max(mine, key=lambda at: runs[at].seconds): not {*mine} & front for mine in groups.values()}
+    others = [at for mine in groups.values() for at in (mine[0], mine[-1])
+              if len(groups) <= _MAX_COLOURED or {*mine} & front]  # fmt: skip
+    return {**slowest, **{at: False for at in others if at not in slowest}}
+
+
 def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, unit: str) -> Iterator[tuple[str, list[_FrontRun]]]:
-    """Yield the words of the legend for runs beyond the axis, and these runs, by group if they are grouped."""
-    for group in dict.fromkeys(run.group if grouped else None for run in runs):
-        mine = [run for run in runs if group in (None, run.group)]
+    """Yield a name and the memory of runs beyond the axis, and these runs, by group if they are grouped."""
+    keys: list[Any] = [run.group if grouped else at if len(runs) <= _FEW else None for at, run in enumerate(runs)]
+    for group in dict.fromkeys(keys):
+        mine = [run for run, key in zip(runs, keys, strict=True) if key == group]
         sizes = [byte * run.memory for run in mine]
         ends = "–".join(dict.fromkeys(f"{float(f'{one:.3g}'):,g}" for one in (min(sizes), max(sizes))))
-        name = group or (_label(mine[0], grouped, "", True) if len(mine) == 1 else counted(len(mine), "run"))
-        yield f"beyond the axis: {name}, {ends} {unit}", mine
-
-
-def _label(run: _FrontRun, grouped: bool, word: str, on_front: bool) -> str:
-    """Return the name of a point: its group if it is `on_front`, and what differs; the axis names a varied key."""
-    own = swept_text(word, run.value) if grouped and word else run.name
-    return ", ".join(filter(None, [run.group if on_front or not (grouped and own) else "", own]))
+        name = ", ".join(filter(None, mine[0][2:4][::-1])) if len(mine) == 1 else group or counted(len(mine), "run")
+        yield f"{name}, {ends} {unit}", mine
 
 
 def _draw_limits(axes: Axes, limit: float, symbol: str, fits: set[str], theme: Theme) -> None:
@@ -174,84 +227,94 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
     return found
 
 
-def _draw_points(
-    axes: Axes, points: Sequence[tuple[float, float]], groups: Sequence[Any], fits: Sequence[str], theme: Theme,
-    joined: bool, grouped: bool, front: Sequence[int],
-) -> list[str]:  # fmt: skip
-    """Draw points, filled if they fit; return the colour of each, that of its group if there are several.
-
-    If they are `grouped`, each group has an entry in the legend, and if `joined` also a line through its points. If
-    there are many groups, those that are not on the front are pale. Wide marks are below narrow ones, so that each of
-    several equal points is seen.
-    """
-    kinds = [*dict.fromkeys(groups)]
+def _styles(runs: Sequence[_FrontRun], best: set[Any], theme: Theme, grouped: bool) -> dict[Any, dict[str, Any]]:
+    """Return the style by group; if there are many, those that are not among the `best` are pale."""
+    kinds = [*dict.fromkeys(run.group for run in runs)]
     if not grouped:  # names say what they are
-        kinds, groups = [None], [None] * len(points)
-    styles = styles_of(kinds, theme.name) if len(kinds) > 1 else {None: {"color": theme.edge, "marker": "o"}}
-    for kind in {*kinds} - {groups[index] for index in front} if len(kinds) > _MAX_COLOURED else ():
+        return {kind: {"color": theme.edge, "marker": "o"} for kind in kinds}
+    styles = styles_of(kinds, theme.name)
+    for kind in {*kinds} - best if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
-    size: Any = {"s": 13, "linewidths": 0.7}
-    for kind, style in styles.items():
-        mine, ink, marker = [at for at, group in enumerate(groups) if group == kind], style["color"], style["marker"]
-        size["zorder"] = 5 - 0.01 * MARKERS[marker]
-        faces, xy = [ink if fits[number] == "fits" else theme.paper for number in mine], np.array(points)[mine]
-        axes.scatter(*xy.T, marker=marker, edgecolors=ink, facecolors=faces, **size)
-        if tight := [number for number in mine if fits[number] == "tight"]:
-            half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
-            axes.scatter(*np.array(points)[tight].T, color=ink, **half)
-        axes.scatter((), (), marker=marker, color=ink, label=kind if grouped else None, **size)
-        if grouped and joined:
-            line: Any = {**style, "marker": "", "linewidth": 0.5, "alpha": 0.6, "zorder": 2}
-            axes.plot(*xy.T, **line)
-    return [theme.quiet if styles[group]["color"] == theme.edge else styles[group]["color"] for group in groups]
+    return styles
 
 
-def _name_points(
-    axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str], front: Sequence[int],
-    others: Iterable[int], inks: Sequence[str], coloured: bool,
+def _draw_points(
+    axes: Axes, points: Sequence[tuple[float, float]], runs: Sequence[_FrontRun], styles: dict[Any, dict[str, Any]],
+    theme: Theme, marked: set[int] | None, grouped: bool,
 ) -> None:  # fmt: skip
-    """Name both ends of the front and corners between them, then `others`, level with their points if `coloured`.
+    """Draw points, filled if they fit; if they are `grouped`, each group has an entry in the legend.
+
+    If some are `marked`, each group has a line through its points, and the others that fit are dots on it. Wide marks
+    are below narrow ones, so that each of several equal points is seen.
+    """
+    for kind in dict.fromkeys(run.group if grouped else None for run in runs):
+        style = styles[kind if grouped else runs[0].group]
+        mine = [at for at, run in enumerate(runs) if kind in (None, run.group)]
+        fits, ink, marker, xy = [runs[at].fit for at in mine], style["color"], style["marker"], np.array(points)[mine]
+        size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * MARKERS[marker]}
+        is_dot = np.array([marked is not None and at not in marked and runs[at].fit == "fits" for at in mine])
+        faces = [ink if fit == "fits" else theme.paper for fit in np.array(fits)[~is_dot]]
+        axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, **size)
+        axes.scatter(*xy[is_dot].T, s=2.5, linewidths=0.0, color=ink, zorder=4.8)
+        if (tight := np.array(fits) == "tight").any():
+            half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
+            axes.scatter(*xy[tight].T, color=ink, **half)
+        axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
+        if marked is not None:
+            axes.plot(*xy.T, **{**style, "marker": "", "linewidth": 0.6, "alpha": 0.7, "zorder": 2})
+
+
+def _draw_names(
+    axes: Axes, points: Sequence[tuple[float, float]], front: Sequence[int], names: Sequence[_Name]
+) -> set[str]:  # fmt: skip
+    """Write the names that have space, the first ones first; return what they replace in the legend.
 
     Names never overlap. They avoid lines and points if they have space elsewhere or in two lines. A name that is not
-    level with its point has a line to it, which crosses no name. Names without space are left out.
+    level with its point has a line to it, which crosses no name.
     """
-    figure_of(axes).draw_without_rendering()  # lays out the figure, so that names can be measured
     point = figure_of(axes).dpi / 72
     room = axes.get_window_extent().padded(-point)
-    places = axes.transData.transform(points)
+    places, done = axes.transData.transform(points), set[str]()
     taken = [Bbox.from_extents(*place - 4 * point, *place + 4 * point) for place in places]
     for (x, y), (right, below) in pairwise(places[list(front)]):  # the line is level, then goes down
         taken += [Bbox.from_extents(x, y - point, right, y + point)]
         taken += [Bbox.from_extents(right - point, below, right + point, y)]
-    joined = [line.get_transform().transform_path(line.get_path()) for line in axes.lines if line.get_alpha()]
+    drawn = [(line.get_alpha(), line.get_transform().transform_path(line.get_path())) for line in axes.lines]
+    every, limits = ([path for alpha, path in drawn if alpha and alpha >= least] for least in (0, 1))
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
-    corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
     named, leaders = list[Bbox](), list[Path]()
-    for number in dict.fromkeys([front[-1], front[0], *corners, *others]):
-        strong: Any = {"fontweight": "bold"} if number in front else {}
-        both = names[number], names[number].replace(", ", ",\n")
-        places_of = _OFFSETS[:2] if coloured and number not in front else _OFFSETS
-        for is_strict, words, (offset, side) in product((True, False), both, places_of):
-            style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": inks[number]}
-            name = axes.annotate(words, points[number], offset, ha="left" if side > 0 else "right", **style)
-            name.set(**strong, path_effects=halo)
+    for one in names:
+        at = axes.transData.transform(one.point)
+        both = one.words, one.words.replace(", ", ",\n")
+        near = [place for place in one.offsets if abs(place[0][1]) < _NEARBY]
+        tries = *product([every], both, near), *product([limits], both, near[:2]), *product([every], both, one.offsets)
+        for avoided, words, (offset, side) in (
+            *tries,
+            *product([[]], both, one.offsets if one.is_strong or not one.replaces else ()),
+        ):
+            style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": one.ink}
+            style |= {"fontweight": "bold"} if one.is_strong else {}
+            name = axes.annotate(words, one.point, offset, ha="left" if side > 0 else "right", **style)
+            name.set(path_effects=halo)
             box = name.get_window_extent()
             middle = offset[0] - 3 * side, offset[1] + 2  # low densities draw words wider
-            ahead = places[number] + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
-            is_led = abs(middle[1]) > 3
-            passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*places[number])]
-            others_at = places[np.hypot(*(places - places[number]).T) > 1.5 * point]
-            passed += [at for at in others_at if np.hypot(*(ahead - at).T).min() < 3 * point]  # it would end there
-            crossed = [path for path in joined if path.intersects_bbox(box, filled=False)]
+            ahead = at + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
+            is_led = abs(middle[1]) > 3 and side * offset[0] > 0
+            passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*at)]
+            others_at = places[np.hypot(*(places - at).T) > 1.5 * point]
+            passed += [place for place in others_at if np.hypot(*(ahead - place).T).min() < 3 * point]  # its end
+            crossed = [path for path in avoided if path.intersects_bbox(box.padded(point), filled=False)]
             free = room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken))
             free &= not any(path.intersects_bbox(box, filled=False) for path in leaders)
             free &= not (is_led and any(one.count_contains(ahead) for one in named))
-            if free and not (is_strict and (crossed or (passed and is_led))):
-                taken.append(box.padded(point))
+            if free and not crossed and not (avoided and passed and is_led):
+                taken.append(box.padded(2 * point))
                 named.append(taken[-1])
+                done.add(one.replaces)
                 if is_led:
-                    leader: Any = {**LEADER, "color": inks[number], "shrinkB": 4}
-                    axes.annotate("", points[number], middle, textcoords="offset points", arrowprops=leader)
+                    leader: Any = {**LEADER, "color": one.ink, "shrinkB": 4}
+                    axes.annotate("", one.point, middle, textcoords="offset points", arrowprops=leader)
                     leaders.append(Path(ahead))
                 break
             name.remove()
+    return done

@@ -26,7 +26,7 @@ TITLES = {  # in the order of legends
 }
 EVICTIONS = {OFFLOADS: "eviction to another device", RELOADS: "return of an eviction"}  # instead, of BPipe
 KINDS = {GATHERS: Kind.UNSHARD, RELOADS: Kind.RELOAD, REDUCTIONS: Kind.REDUCE_GRAD, OFFLOADS: Kind.OFFLOAD}
-LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "r", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
+LETTERS = {GATHERS: "u", RELOADS: "<", REDUCTIONS: "g", OFFLOADS: ">", COLLECTIVES: "c", STEPS: "O", FILLS: "="}
 _NAMED = 4  # pairs of devices that a title names
 _ABOVE = (GATHERS, RELOADS)  # sorts with a lane at the top or bottom of a row, from its edge inwards
 _BELOW = (REDUCTIONS, OFFLOADS, COLLECTIVES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, pairwise
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import matplotlib
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.offsetbox import HPacker
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words
@@ -27,13 +29,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kinds have other colours
-    "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#6a7380"),
-    "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#a4abb5"),
+    "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#00008f", "#14532d", "#6a7380"),
+    "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#ffd9a0", "#3fae4a", "#a4abb5"),
     "grey": ("#000000", "#5a5a5a", "#303030", "#7a7a7a"),
 }
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
-MAX_BARS, MAX_DIRECT = 12, 8  # bars of a chart; lines named at their ends
+MAX_BARS = 12  # bars of a chart
+_NAMES, _LETTERS = 0.75, 3.6  # fraction of a chart's height that names at lines' ends may fill; their letters per inch
+_FINEST = 1e-3  # of an axis' unit: if a swept number is smaller, each has its own unit
 _AXES = {"memory limit": "activations", "achieved": "fraction of the peak"}  # units of swept numbers that have one
 _UNITS = {one.name.replace("_", " "): one.metadata["unit"] for one in fields(Costs) if one.metadata.get("unit")}
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
@@ -42,7 +46,7 @@ _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does n
 # Markers, with the tenths of a square that each fills; the last is a star of four points.
 MARKERS: Any = {"o": 8, "s": 10, "d": 6, "^": 5, "v": 5, "<": 5, ">": 5, "D": 10, "P": 6, "X": 6, "*": 3, (4, 1): 3}
 _DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
-LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 0}  # from a name to its point
+LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 2}  # from a name to its point
 
 
 @follows_page
@@ -57,8 +61,8 @@ def draw_lines(
     and number, the points that are "tight" in memory, drawn half filled, or "over" it, drawn hollow. The legend names
     the runs that are `refused`.
 
-    Numbers that double each time have a logarithmic axis. Up to `MAX_DIRECT` lines are named at their ends; lines that
-    coincide are one line with all their names. `width` is the figure's in inches, `theme` "light", "dark" or "grey".
+    Numbers that double each time have a logarithmic axis. Lines are named at their ends if the names fit there; lines
+    that coincide are one with all their names. `width` is the figure's in inches, `theme` "light", "dark" or "grey".
     Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
@@ -69,21 +73,25 @@ def draw_lines(
             width, colours, heading or what or title, title if "/" in title else f"{title} ({symbol})"
         )
         ends, fits = [], fits or {}
-        distinct = _distinct(lines, fits)
-        if len(distinct) > MAX_DIRECT:  # the legend has the order of the lines' ends
-            distinct.sort(key=lambda line: -line[1][-1][1])
-        styles = styles_of([names[0] for names, _ in distinct], theme)
+        distinct = distinct_lines(lines, fits)
+        names_of = {names[0]: ("; " if ", " in names[0] else ", ").join(names) for names, _ in distinct}
+        alone = f", {what}" * (len(distinct) == 1)  # with the look of its schedule
+        styles = dict(
+            zip(names_of, styles_of([name + alone for name in names_of.values()], theme).values(), strict=True)
+        )
+        distinct.sort(key=lambda line: -line[1][-1][1])  # a legend has the order of the lines' ends
         for names, pairs in distinct:
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
-            style, name = styles[names[0]], ("; " if ", " in names[0] else ", ").join(names)
+            style, name = styles[names[0]], names_of[names[0]]
             states = [fits.get((names[0], number), "fits") for number in numbers]
-            size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, "zorder": 3, **style}
+            size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, **style}
+            size["zorder"] = 3 - 0.01 * MARKERS[style["marker"]]
             for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
                 own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of(state, colours)}
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
-            ends.append((numbers[-1], scaled[-1], name, style["color"]))
+            ends.append((numbers[-1], scaled[-1], _at_end(name, figure), style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}), word)
         drawn = [value * factor for pairs in lines.values() for _, value in pairs]
         if unit != "fraction" and spread_axis(axes, "y", drawn):
@@ -92,14 +100,26 @@ def draw_lines(
             axes.locator_params(axis="y", steps=[1, 2, 5, 10])
             if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
                 axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
-        axes.set_xlabel((f"{word} ({_AXES[word]})" if word in _AXES else word) + ", logarithmic" * is_log)
-        direct = len(ends) <= MAX_DIRECT
-        lines_drawn = {name for _, _, name, _ in ends} if direct else ()
+        axes.xaxis.label.set_text(axes.get_xlabel() + ", logarithmic" * is_log)
+        high = sum(name.count("\n") + 1 for _, _, name, _ in ends) * _line_height()
+        direct = high <= _NAMES * (figure.get_figheight() - 0.7)
         explain_states(axes, fits.values(), colours, refused)
-        add_legend(axes, colours, lambda label: label not in lines_drawn)
-        if len(lines) > 1 and direct:
+        named = {*names_of.values()} if direct else ()
+        add_legend(axes, colours, lambda label: label not in named)
+        if direct and {*names_of} - {"", title}:
             name_ends(axes, ends)
     return figure
+
+
+def _line_height() -> float:
+    """Return the distance of lines of words in inches."""
+    return font_points(SMALL) * 1.25 / 72
+
+
+def _at_end(name: str, figure: Figure) -> str:
+    """Return a name in lines that leave most of the figure's width to the chart."""
+    width = max(int(_LETTERS * figure.get_figwidth()), 1)
+    return textwrap.fill(name, width, break_on_hyphens=False, break_long_words=False)
 
 
 def looks_of(state: str, theme: Theme) -> dict[str, Any]:
@@ -114,7 +134,7 @@ def explain_states(axes: Axes, states: Iterable[str], theme: Theme, refused: Seq
         axes.plot((), (), "o", color=theme.quiet, label=_STATE_WORDS[state], **looks_of(state, theme))
     if refused:
         words = f"refused: {refused[0]}" + f" and {len(refused) - 1} more" * (len(refused) > 1)
-        axes.plot((), (), "x", color=theme.quiet, markersize=3.5, label=words)
+        axes.plot((), (), linestyle="", label=words)  # words alone
 
 
 def fit_within(peak: float, limit: float | None) -> str:
@@ -129,9 +149,9 @@ def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     a schedule has those of the first. Once all are used, lines are dashed, then dotted.
     """
     colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
-    for name in names:
-        if (own := _PLACES.get(re.split("[:,]", str(name))[0])) is not None:
-            places.setdefault(own % len(MARKERS), name)
+    known = {name: [_PLACES[part] for part in re.split(r"[:,;]\s*", str(name)) if part in _PLACES] for name in names}
+    for place, name in sorted((min(found), name) for name, found in known.items() if found):
+        places.setdefault(place % len(MARKERS), name)
     rarest = chain([0] * (len(names) == 1), range(len(MARKERS) - 1, -1, -1), count(len(MARKERS)))
     free, found, used = (place for place in rarest if place not in places), {}, dict.fromkeys(colours, 0)
     places |= {next(free): name for name in names if name not in places.values()}
@@ -144,7 +164,7 @@ def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
     return {name: found[name] for name in names}
 
 
-def _distinct(
+def distinct_lines(
     lines: Mapping[str, Sequence[tuple[float, float]]], fits: Mapping[tuple[str, float], str]
 ) -> list[tuple[list[str], list[tuple[float, float]]]]:
     """Return the names and sorted pairs of lines; those that coincide, and fit alike, are one."""
@@ -161,10 +181,21 @@ def _distinct(
     return found
 
 
-def swept_text(word: str, value: Any) -> str:
-    """Return a swept value of this name; a number of a cost has its unit, such as 10 ns."""
-    is_cost = word in _UNITS and is_number(value)
-    return format_quantity(value, _UNITS[word]) if is_cost else number_text(value) if is_number(value) else str(value)
+def swept_axis(word: str, values: Iterable[Any]) -> tuple[str, Callable[[Any], str]]:
+    """Return the name of an axis of swept values, and what writes a value: all have one unit unless they are far apart.
+
+    A number of a cost is a number of seconds or bytes. If one unit does not suit all, each has its own, such as 10 ns.
+    """
+    sizes = [abs(value) for value in values if is_number(value) and value]
+    unit, low, high = _UNITS.get(word, "") if sizes else "", min(sizes, default=1.0), max(sizes, default=1.0)
+    factor, symbol = axis_unit(high, unit or _AXES.get(word, ""))
+    is_common = not unit or (unit in ("seconds", "bytes") and low * factor > _FINEST)
+
+    def text(value: Any) -> str:
+        number = is_number(value)
+        return str(value) if not number else number_text(value * factor) if is_common else format_quantity(value, unit)
+
+    return f"{word} ({symbol})" if is_common and symbol else word, text
 
 
 def _number_axis(axes: Axes, numbers: Sequence[float], word: str) -> bool:
@@ -172,12 +203,14 @@ def _number_axis(axes: Axes, numbers: Sequence[float], word: str) -> bool:
     doubles = len(numbers) > 2 and numbers[0] > 0 and all(abs(b / a - 2) < 1e-9 for a, b in pairwise(numbers))
     is_log = doubles or spread_axis(axes, "x", numbers)
     places, room = np.log(numbers) if is_log else numbers, 0.75 * PIXELS * figure_of(axes).get_figwidth()
-    apart = (max(text_width(swept_text(word, one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
+    name, text = swept_axis(word, numbers)
+    apart = (max(text_width(text(one), 2 * SMALL) for one in numbers) + 12) / room * np.ptp(places)
     if doubles or (len(numbers) <= _MAX_TICKS and min(np.diff(places), default=1.0) > apart):
         _set_ticks(axes, "x", numbers, is_log)
     elif not is_log:
         axes.locator_params(axis="x", steps=[1, 2, 5, 10], integer=all(float(one).is_integer() for one in numbers))
-    axes.xaxis.set_major_formatter(lambda number, _: swept_text(word, number))
+    axes.xaxis.set_major_formatter(lambda number, _: text(number))
+    axes.set_xlabel(name)
     axes.set_xlim(right=numbers[-1] if len(numbers) > 1 else None)  # where names of lines begin
     return is_log
 
@@ -213,21 +246,22 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
-    apart = font_points(SMALL) * 1.25 / 72
+    high = _line_height() * np.array([ends[place][2].count("\n") + 1 for place in order])
+    above = np.cumsum(high) - high / 2  # distances of names that touch
     groups: list[list[float]] = []  # neighbours that would meet: their mean place without the distances between them
     for rank, place in enumerate(order):
-        groups.append([float(inches[place, 1]) - rank * apart])
+        groups.append([float(inches[place, 1]) - above[rank]])
         while len(groups) > 1 and np.mean(groups[-1]) < np.mean(groups[-2]):
             groups[-2:] = [groups[-2] + groups[-1]]
     places = [float(np.mean(group)) for group in groups for _ in group]
-    (left, low), (right, high) = axes.get_window_extent().get_points() / figure_of(axes).dpi
+    (left, low), (right, top) = axes.get_window_extent().get_points() / figure_of(axes).dpi
     for rank, (place, y) in enumerate(zip(order, places, strict=True)):
         x, value, name, colour = ends[place]
-        level = max(y, low) + rank * apart
-        share = 1 + 0.11 / (right - left), (level - low) / (high - low)
+        level = max(y, low - high[0] / 2) + above[rank]
+        share = 1 + 0.14 / (right - left), (level - low) / (top - low)
         style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(SMALL)}
-        if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
-            style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5)}
+        if abs(level - inches[place, 1]) > _line_height() / 4 or x < axes.get_xlim()[1]:
+            style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
 
@@ -278,14 +312,21 @@ def add_legend(axes: Axes, theme: Theme, chosen: Callable[[str], bool] = bool) -
         return
     long = 2.6 if any(isinstance(one, Line2D) and one.is_dashed() for one, _ in entries) else 1.8  # em of a line's key
     widths = [text_width(label, 2 * SMALL) + 20 + 2 * SMALL * long for _, label in entries]
-    room, count = figure.get_figwidth() * PIXELS - 28, len(entries)
-    fitting = [columns for columns in range(1, count + 1)
-               if columns == 1 or sum(max(widths[column::columns]) for column in range(columns)) <= room]  # fmt: skip
-    rows = -(-count // fitting[-1])
-    columns = next(columns for columns in fitting if -(-count // columns) == rows)  # rows of about the same number
-    figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * rows)
+    room, rows, free = figure.get_figwidth() * PIXELS - 28, [list[int]()], 0.0
+    for place, wide in enumerate(widths):
+        if rows[-1] and wide > free:
+            rows.append([])
+        free = (free if rows[-1] else room) - wide
+        rows[-1].append(place)
+    figure.set_figheight(figure.get_figheight() + 0.1 + 0.12 * len(rows))
     inset = 72 * cast(Any, figure.get_layout_engine()).get()["w_pad"] / SMALL - 0.5  # begins where the title does
     style: Any = {"fontsize": font_points(SMALL), "labelcolor": theme.text, "frameon": False, "borderpad": 0.5}
-    style |= {"handlelength": long, "handletextpad": 0.5, "columnspacing": 1.0, "borderaxespad": inset}
-    by_row = [entry for column in range(columns) for entry in entries[column::columns]]  # matplotlib fills by column
-    figure.legend(*zip(*by_row, strict=True), loc="outside lower left", ncols=columns, scatteryoffsets=[0.5], **style)
+    style |= {"handlelength": long, "handletextpad": 0.5, "borderaxespad": inset, "scatteryoffsets": [0.5]}
+    legend: Any = figure.legend(*zip(*entries, strict=True), loc="outside lower left", **style)
+    column = legend.get_children()[0].get_children()[1].get_children()[0]  # of matplotlib, whose columns leave holes
+    for (handle, _), item in zip(entries, items := [*column.get_children()], strict=True):
+        if isinstance(handle, Line2D) and handle.get_marker() == handle.get_linestyle() == "None":
+            del item.get_children()[0]
+    lines = [HPacker(pad=0, sep=font_points(SMALL), children=[items[place] for place in row]) for row in rows]
+    column.get_children()[:] = lines
+    legend.set_figure(figure)

@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.tables import NO_BREAK, within
 from ppsim.base.units import counted, seconds_text, time_unit
 from ppsim.plots.areas import parts_around
-from ppsim.plots.boxes import Boxes, device_labels, headline, kind_letter, make_boxes
+from ppsim.plots.boxes import REVERSE, SECOND, Boxes, device_labels, headline, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, from_linear, label_colour, light_of
 from ppsim.plots.scale import named_devices, number_text, round_ticks
@@ -141,7 +141,8 @@ def _columns_of(spans: Spans, per_second: float) -> tuple[np.ndarray, np.ndarray
 def _labels(boxes: Boxes, per_second: float) -> list[str] | None:
     """Return the labels of boxes, such as F5, 2F5 with the stage or X5/2 of a slot; None if a box has no column.
 
-    All boxes of a kind have numbers or none, and all boxes have stages or none; these need edges.
+    All boxes of a kind have numbers or none, and all boxes have stages or none; these need edges. Without them,
+    letters of later stages, or of the second direction, are small.
     """
     first, last = _columns_of(boxes, per_second)
     widths, lit = last - first, boxes.length > 0
@@ -149,6 +150,7 @@ def _labels(boxes: Boxes, per_second: float) -> list[str] | None:
     if least == 0:
         return None
     edged, letters = bool(least > _NARROWEST_CELL), np.array([*map(kind_letter, boxes.kind.tolist())], str)
+    letters = np.where(boxes.is_marked(0) & ~boxes.slot, np.char.lower(letters), letters)
     rows = zip(letters.tolist(), boxes.row.tolist(), boxes.slot.tolist(), strict=True)
     labels = [letter + "/".join(map(boxes.number, range(row, row + 1 + slot))) for letter, row, slot in rows]
     if edged and (boxes.locals > 1 or boxes.reverse.any()):
@@ -222,7 +224,12 @@ def _fill_columns(
             chosen[:, column] = np.where(parts[:, :, column] > 0, due, -np.inf).argmax(axis=0)
             due[chosen[:, column], np.arange(len(shown))] -= 1.0
     text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
-    if _MANY * boxes.median * per_second < 1:
+    if _MANY * boxes.median * per_second >= 1:
+        small = parts_around(boxes, shown, edges, 0.0, marked=True)
+        for place, kind in ((place, kind) for place, kind in enumerate(kinds) if kind in small):
+            is_small = (chosen == place) & (small[kind] > parts[place] / 2)
+            text = np.where(is_small, np.char.lower(text), text)
+    else:
         code = np.sum([(part > 0).astype(int) << place for place, part in enumerate(parts)], axis=0)
         inner, several = code[:, 1:-1], code & (code - 1) > 0
         inner[:] = np.where((code[:, :-2] == code[:, 2:]) & several[:, 1:-1], code[:, 2:], inner)  # one in an area
@@ -235,6 +242,14 @@ def _fill_columns(
                 words = "+".join(sign or IDLE_TITLE for place, sign in enumerate(signs.tolist()) if mix >> place & 1)
                 cells.mixes[f"{shade} {words}"] = str(cells.ground[shown][here][0])
                 text[here] = shade
+        around, shades = np.pad(text, 1), [*style.shades]
+        near = [np.roll(around, (y, x), (0, 1))[1:-1, 1:-1] for y in (-1, 0, 1) for x in (-1, 0, 1)]
+        lone = np.sum([one == text for one in near], axis=0) == 1
+        lone |= (near[3] != text) & (near[5] != text) & np.isin(near[3], shades) & np.isin(near[5], shades)
+        for row, column in np.argwhere(lone & (chosen < len(kinds)) & ~np.isin(text, shades)).tolist():
+            sides = [one for one in (column - 1, column + 1) if 0 <= one < text.shape[1]]
+            away = [np.abs(parts[:, row, column] - parts[:, row, one]).sum() for one in sides]
+            text[row, column] = text[row, sides[int(np.argmin(away))]]  # that of the neighbour most like it
     cells.text[shown] = text
 
 
@@ -269,18 +284,23 @@ def _legend(
     drawn = "".join(cells.text[list(devices)].ravel())
     words = {kind_letter(kind): ("X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind], kind) for kind in boxes.kinds}
     signs = drawn + "".join(cells.mixes)
-    entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items() if letter in signs]
+    small = [letter.lower() for letter in words if letter.lower() in drawn]
+    entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items()
+               if letter in signs or letter.lower() in small]  # fmt: skip
     entries += [(f"{style.idle} {IDLE_TITLE}", theme and theme.idle)] * (style.idle in drawn)
     entries += [(words, theme and ground) for words, ground in cells.mixes.items()]
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     keys = [[_colored(title, ground) if ground else title for title, ground in entries]]
+    if small:
+        mark = REVERSE if boxes.reverse.any() else SECOND if boxes.locals == 2 else "later stage of the device"
+        keys[0].append(f"{', '.join(small)} {mark}")
     keys.append([f"{LETTERS[lane.sort]} {lane.title}" for lane in boxes.lanes if LETTERS[lane.sort] in drawn])
     wholes = ("; ".join(title.replace(" ", NO_BREAK) for title in titles) for titles in keys if titles)
     lines = [*map("{}{}".format, ("", "where no action runs: "), wholes)]
     numbering = "microbatch.slice" if boxes.timeline.schedule.slices > 1 else "microbatch"
     if fits and re.search(r"\d", drawn):
-        stages = ", stage before the kind" if re.search(r"(?<![A-Z\d./])\d+[A-Z]", drawn) else ""
+        stages = ", stage before the kind" if re.search(r"(?<![A-Za-z\d./])\d+[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}")
     if not fits:
         lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")

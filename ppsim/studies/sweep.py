@@ -109,7 +109,7 @@ class Sweep:
             value = None if point.measures is None else point.measures[measure]
             number = as_number(point.changes[over])
             if value is not None and number is not None:
-                name, peak = self._name(point, over) or kind.title, point.numbers["peak_memory"]
+                name, peak = self._name(point, over), point.numbers["peak_memory"]
                 lines.setdefault(name, []).append((number, value))
                 fits[name, number] = "fits" if peak is None else fit_within(peak, limit or self.limit)
         if not lines:
@@ -172,7 +172,8 @@ class Sweep:
 
     def _number(self) -> str:
         for key in reversed(self.keys):
-            if len({as_number(point.changes[key]) for point in self.points} - {None}) > 1:
+            numbers = [as_number(point.changes[key]) for point in self.points if point.measures is not None]
+            if len({*numbers} - {None}) > 1:
                 return key
         raise ConfigError(
             f"cannot plot: none of {', '.join(self.keys)} has two numeric values; sweep numbers, such as 8:128:x2"
@@ -253,23 +254,30 @@ def sweep(
     ran = next((own_changes(source, point.changes) for point in found if point.measures is not None), None)
     one = None if ran is None or any(key.startswith("hardware") for key in values) else source.config(ran)
     limit = None if one is None or one.derived is None else memory_limit(one, HEADROOM)
-    return Sweep(list(values), found, _what_ran(source, values), limit)
+    longest = max((one.measures["iteration_time"] for one in found if one.measures), default=0.0)
+    return Sweep(list(values), found, _what_ran(source, values, longest), limit)
 
 
-def _what_ran(source: ConfigSource, varied: Iterable[str]) -> str:
-    """Return the config's name, its schedule and sizes without those that a sweep varies; costs if it has no name."""
+def _what_ran(source: ConfigSource, varied: Iterable[str], longest: float) -> str:
+    """Return the config's name, its schedule and sizes without those that a sweep varies; costs if it has no name.
+
+    Costs have the unit of the `longest` step, if it suits them.
+    """
     sizes = {key: value_at(source.data, f"schedule.{key}") for key in ("name", "devices", "microbatches")}
     known = {key: value for key, value in sizes.items() if value is not None and f"schedule.{key}" not in varied}
     words = [value if key == "name" else counted(value, key[:-1]) for key, value in known.items()]
     if not (name := source.data.get("name")) and "model" not in source.data:
-        costs = source.data.get("costs") or {"forward": 1, "backward": 2}
-        parts: list[Any] = [costs.get(key) for key in ("input_grad", "weight_grad") if f"costs.{key}" not in varied]
-        if len(parts) == 2 and all(isinstance(part, int | float) for part in parts):
-            costs = {"backward": sum(parts), **costs}
+        given = source.data.get("costs") or {}
+        parts: list[Any] = [given.get(key) for key in ("input_grad", "weight_grad") if f"costs.{key}" not in varied]
+        is_split = len(parts) == 2 and all(isinstance(part, int | float) for part in parts)
+        defaults = {} if "profile" in given else {"forward": 1, "backward": sum(parts) if is_split else 2}
+        costs = {**defaults, **given}
         names = dict[str, list[str]]()
         times = [one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"]
         times = [key for key in times if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied]
-        common = time_unit(max((costs[key] for key in times), default=0.0))
+        common = time_unit(longest)  # as titles of charts
+        if min((costs[key] for key in times if costs[key] > 0), default=1.0) * common.factor < 0.099:
+            common = time_unit(max(costs[key] for key in times))
         for key in times:
             unit = time_unit(costs[key]) if 0 < costs[key] * common.factor < 0.099 else common
             text = f"{costs[key] * unit.factor:g} {unit.symbol}"
