@@ -141,8 +141,10 @@ def test_a_drag_along_a_number_and_the_arrows_change_it(page, explorer):
     number = page.find("input[name=microbatches]")
     ActionChains(page.browser).click_and_hold(number).move_by_offset(18, 0).release().perform()
     assert number.get_attribute("value") == "10"
+    settled(page)
     number.send_keys(Keys.ARROW_UP)
     assert settled(page) == [run("1f1b", microbatches=11), run("zb-h1", microbatches=11)]
+    assert page.text(".selection") == "1f1b: 39.0 s → 42.0 s, +7.7 % · zb-h1: 33.0 s → 36.0 s, +9.1 %"
 
 
 def test_a_click_below_a_focused_field_meets_its_button_while_the_hint_goes(page, explorer):

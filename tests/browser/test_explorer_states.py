@@ -364,12 +364,16 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
 
 def test_a_wrong_cost_dims_all_and_is_undone(page, explorer):
     start(page, explorer)
+    settled(page)
+    give(page, "microbatches", "9")
     before = settled(page)
+    assert page.text(".selection").startswith("1f1b: 33.0 s → 36.0 s, +9.1 %")
     give(page, "forward", "1,x")
     note = "Cost F '1,x': must be seconds of at least 0, such as 1.6"  # of all schedules: the first answer is of one
     page.until(f'return document.querySelector("#lines .fault")?.innerText.startsWith("{note}")')
     assert page.find("input[name=forward]").get_attribute("aria-invalid") == "true"
     assert "YAML" not in page.text("body main")
+    assert page.text(".selection") == ""  # what the change before did
     assert page.run("return document.querySelectorAll('#lines .note').length") == 1
     page.click("#lines .note button")
     assert settled(page) == before

@@ -130,6 +130,16 @@ def test_hover_tells_an_action_what_it_waited_for_and_times_that_add_up(page, ch
     assert start + length == pytest.approx(end, abs=1e-12)
 
 
+def test_a_transfer_that_takes_no_time_is_not_told(page, tmp_path):
+    path = tmp_path / "chart.html"
+    path.write_text(page_of(timeline := ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8))))
+    page.open(path.as_uri())
+    point(page, *place(page, timeline, "2F0", 2))
+    assert "started after: its input from 1F0 on device 1, which ended at 2.0 s" in tip(page)
+    page.keys("body", "c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert page.text(".selection") == "critical path, action 2 of 22: 1F0 waits for 0F0 (F forward, 1.0 s)"
+
+
 def test_hover_tells_idle_time_with_what_comes_next(page, chart):
     page.open(chart)
     point(page, LEFT + 20, TOP + 3.5 * row_height(page))
@@ -657,6 +667,25 @@ def test_the_current_step_of_the_path_differs_from_the_path_also_on_blue(page, c
     assert (seen[:, dark[-1] + 1 :] >= 3 * 250).any()
 
 
+def test_numbers_make_room_for_the_path(page, tmp_path):
+    path = tmp_path / "slots.html"
+    run = ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()  # halves of slots with marks
+    path.write_text(page_of(run), encoding="utf-8")
+    heights = []
+    for view in ("", "critical"):
+        page.open(path.as_uri() + f"#t=0,2.2&on=memory,{view}")
+        heights.append(texts_drawn(page, "[text, Math.round(x), arguments[2]]"))
+    without, beside = ({(text, x, round(y, 1)) for text, x, y in every} for every in heights)
+    moved = [
+        (x, y, high)
+        for text, x, y in without - beside
+        for other, at, high in beside - without
+        if (other, at) == (text, x)
+    ]
+    assert len(moved) > 5
+    assert all(y - 4 < high < y for _, y, high in moved)
+
+
 def test_keys_hide_the_tip_and_step_along_the_path_of_the_schedule_below_the_pointer(page, stacked):
     page.open(stacked)
     point(page, LEFT + 20, page.find(CANVAS).size["height"] - 200)
@@ -829,6 +858,17 @@ def test_light_and_dark_have_their_own_ground(page, chart, scheme):
     assert min(found[theme.idle], found[theme.kinds[Kind.F]]) > 100
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     assert (ground == "rgb(255, 255, 255)") is (scheme == "light")
+
+
+def test_paper_has_no_outline_of_what_is_below_the_pointer(page, stacked):
+    page.open(stacked)
+    prints = []
+    for x in (10, 500):
+        point(page, x, TOP + 10)
+        page.run("dispatchEvent(new Event('beforeprint'))")
+        prints.append(pixels_of(page))
+        page.run("dispatchEvent(new Event('afterprint'))")
+    assert (prints[0] == prints[1]).all()
 
 
 def test_it_prints_on_one_page_of_paper_and_its_tables_on_the_next(page, stacked):

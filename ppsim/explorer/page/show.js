@@ -189,7 +189,7 @@ function showCopies() {
   const line = (title, ...content) => make("div", {}, make("span", { className: "quiet", textContent: title }), ...content);
   dialog.replaceChildren(make("header", {}, make("b", { textContent: "Copy or save" }), make("span", { className: "grow" }), button("Close", () => dialog.close())),
     line("Schedules", select), line("Copy to the clipboard", button("link to this page", ({ currentTarget }) => copy(location.href, currentTarget)), button("table of measures", ({ currentTarget }) => copy(measuresOf(chosen), currentTarget)), ...texts),
-    make("p", { className: "quiet", textContent: "The link opens wherever ppsim explore runs: what follows # is all of it. Readers without ppsim need the interactive page." }),
+    make("p", { className: "quiet", textContent: "The link opens wherever ppsim explore runs; what follows # holds everything. For readers without ppsim, save the interactive page." }),
     line("Save as a file", ...endings.map((ending) => button(`${FILES[ending]} (.${ending})`, () => save(chosen, ending)))), make("pre", { id: "copied", hidden: true, tabIndex: 0 }));
   if (!dialog.open) dialog.showModal();
 }

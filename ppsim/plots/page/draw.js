@@ -63,15 +63,15 @@ function drawChart(place) {
 }
 
 function veil(alpha, x, y, wide, tall) {   // paper over a part of the picture
-  if (wide <= 0) return;
-  context.globalAlpha = alpha; fillBox(theme.paper, x, y, wide, tall);
-  context.globalAlpha = 1;
+  if (wide > 0) { context.globalAlpha = alpha; fillBox(theme.paper, x, y, wide, tall); context.globalAlpha = 1; }
 }
 
 function drawParts(place) {   // rows, names, idle time by cause and memory, below the numbers
   const { chart, hidden } = place, [first, last] = visible(place), around = hidden ? 0 : 3;   // pixels that ends and names take above and below the rows
   if (isBare(chart)) return;
   if (!isReal(chart)) { fillBox(theme.not_idle, left(), place.rows, innerWidth(), place.end - place.rows); return; }
+  const paths = [...(on.has("critical") ? [chart.critical ??= chart.chain(chart.last)] : []), ...(chosen?.chart === chart ? [followed] : [])];
+  place.path = new Set(paths.flat());
   within(left(), place.title + HEAD - around, rightEdge() + 1, place.end + around, () => {
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
@@ -79,8 +79,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     for (let device = first; device < last; device++) drawRow(chart, place, device);
     extra.draw?.(chart, place);
     drawTransfers(chart, place, moves);
-    if (on.has("critical")) drawPath(chart, place, chart.critical ??= chart.chain(chart.last));
-    if (chosen?.chart === chart) drawPath(chart, place, followed);
+    for (const path of paths) drawPath(chart, place, path);
     drawAreas(chart, place);
     for (const one of [chosen, hovered]) if (one?.chart === chart) drawOutline(chart, place, one.item);
     context.fillStyle = theme.text;
@@ -120,7 +119,7 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
 
 const hasAreas = (chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 4);   // nobody sees single boxes
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
-  const path = (on.has("critical") ? chart.critical : chosen?.chart === chart ? followed : []).filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = [];
+  const path = [...place.path].filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = [];
   for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
     if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
@@ -161,7 +160,7 @@ function drawRow(chart, place, device) {
     if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3 || is_mixed) continue;
     drawGap(band, x, wide);
-    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart));
+    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart), place.path.has(box) * (1 + pathWidths(chart)[1] / 2 - belowRow(chart)));
   }
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
@@ -169,7 +168,7 @@ function drawRow(chart, place, device) {
 const isFramed = (chart, part) => !isLow(chart) && pixels((part.shortest ??= Math.min(...chart.column[`${part.sort} length`])) * chart.tick) > 5;   // all optimizer steps or none
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
-function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // underline, overline and number of a box, or of both parts of a slot
+function drawMarks(chart, box, { top, tall }, x, wide, device, numbers, covered) {   // underline, overline and number of a box, or of both parts of a slot, above what a path covers
   const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   const thick = between(Math.round(0.14 * each), 2, 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
@@ -181,9 +180,9 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers) {   // u
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
     }
     if (chart.dimmed && chart.faulty) return;
-    const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch);
+    const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch), free = each - covered * (half === parts.length - 1);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
-    if (size && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + each / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
+    if (size && size < free && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + free / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
   });
 }
 

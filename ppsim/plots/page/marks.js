@@ -45,6 +45,7 @@ function lineBehind(chart, place, item, [x1, y1, x2, y2]) {   // the line of a t
   context.lineTo(x2, y2);
 }
 
+const belowRow = (chart) => Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1), pathWidths = (chart) => (rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path);   // pixels of a path below its row, so that the marks of stages stay in sight; of its line and halo
 function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; a frame around those between which it turns back and forth after few pixels
   const runs = new Array(chain.length), rows = chain.map((item) => (chart.isTransfer(item) ? -1 : chart.deviceOf(item)));
   let turn = 0, stay = 0, way = 0;   // first item since the last turn, first item in the row, direction
@@ -57,12 +58,11 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
     way = now; stay = at;
   });
   close(chain.length);
-  const half = Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1), edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1 + half; };   // the marks of stages stay in sight
+  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1 + belowRow(chart); };
   context.lineJoin = context.lineCap = "round";
-  const widths = rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path;
   for (const is_halo of [true, false]) {
     let x = null, y = 0, frame = null;   // frame: its edges
-    pen(is_halo ? theme.halo : theme.critical, widths[+is_halo]);
+    pen(is_halo ? theme.halo : theme.critical, pathWidths(chart)[+is_halo]);
     context.beginPath();
     const close = () => { if (frame) { context.rect(frame[0], frame[2], x - frame[0], frame[3] - frame[2]); context.moveTo(x, y); } frame = null; };
     chain.forEach((item, at) => {

@@ -19,6 +19,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers), noted (pixels of a note below them)
   charts.forEach((chart, number) => Object.assign(chart, { dimmed: 0, waiting: false, faulty: false, noted: 0 }, marks[number]));
+  if (!chosen && charts.every(({ waiting, faulty }) => waiting || faulty)) tell("");   // it was about the last picture
   clamp();
 }
 
@@ -31,7 +32,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   catch (error) { tell(`Nothing to show, in a browser of before 2023? ${error.message}`); return; }
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.some(isReal), real = found.some(isReal), open = chosen && nameOf(chosen.chart, chosen.item);
-  const number = chosen ? charts.indexOf(chosen.chart) : -1, is_new = found.some((chart, at) => chart !== charts[at]);
+  const number = chosen ? charts.indexOf(chosen.chart) : -1, before = charts, is_new = found.some((chart, at) => chart !== charts[at]);
   charts = found; base = Math.min(base, Math.max(charts.length - 1, 0));
   mark(marks);
   const strength = (chart) => isReal(chart) && (chart.dimmed || 1), most = Math.max(...charts.map(strength));
@@ -47,7 +48,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
-  else if (is_new) tell("");
+  else if (is_new) tell("", range || !options.onState ? [] : charts.flatMap(({ short, step: now }, at) => { const { step: was, short: name } = before[at] ?? {}; return was && now && was !== now && name === short ? [`${short}: ${seconds1(was)} → ${seconds1(now)}, ${signed(now / was - 1)}`] : []; }));   // what a change did
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
@@ -318,7 +319,7 @@ function stepTime(by) {   // the line of time at the next or previous begin or e
 }
 
 function print() {   // draw at a high resolution on white, as wide as the paper
-  paper = true; playing = null;
+  paper = true; playing = null; if (step < 0) hovered = null;
   dress();
   fillLegend();
   parts.closes = !parts.table.open;

@@ -130,7 +130,7 @@ function memoryLines(chart, device, time) {
 const lengthText = (length) => (length > 0 && length * axisUnit()[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
 
 function stepLine(chart, chain, at, number, count) {   // an action of the critical path, and what it waited for
-  const item = chain[at], before = chain[at - 1];
+  const item = chain[at], last = chain[at - 1], before = chart.isTransfer(last) && !chart.duration(last) ? chart.source(last) : last;
   const why = before === undefined ? "the first" : `waits for ${spokenOf(chart, chart.isTransfer(before) ? chart.source(before) : before)} (${titleOf(chart, before)}, ${lengthText(chart.end(before) - chart.start(before))})`;
   return `critical path${charts.length > 1 ? ` of ${chart.short}` : ""}, action ${number} of ${count}: ${spokenOf(chart, item)} ${before === undefined ? "is " : ""}${why}`;
 }
