@@ -258,6 +258,17 @@ def test_gradients_in_bf16_have_half_the_bytes_in_memory_and_in_their_reduction(
     assert half.weight_bytes == whole.weight_bytes
 
 
+def test_moments_in_bf16_have_half_the_bytes_in_memory_and_in_an_optimizer_step():
+    cluster = replace(CLUSTER, device=replace(CLUSTER.device, memory_bandwidth=1e12))
+    layout = Layout(data=4, distributed_optimizer=True)
+    whole, half = (
+        DerivedCosts(MODEL, cluster, replace(layout, optimizer_bytes=size)).for_stages(2) for size in (None, 8)
+    )
+    assert half.optimizer_bytes == pytest.approx(np.array(whole.optimizer_bytes) * 8 / 12)
+    assert (half.weight_bytes, half.gradient_bytes) == (whole.weight_bytes, whole.gradient_bytes)
+    assert half.optimizer_step[0] < whole.optimizer_step[0]
+
+
 @pytest.mark.parametrize("engine", ["event", "compiled"])
 @pytest.mark.parametrize(
     ("schedule", "changes", "copies"),

@@ -164,6 +164,8 @@ REJECTED = {
         COMBINED | {"schedule.devices": 4, "layout.sharded_gradients": True, "layout.distributed_optimizer": True},
         "layout.sharding: combined-1f1b",
     ),
+    "one moment in bf16": ({"layout.optimizer_bytes": 8}, "layout.optimizer_bytes=8: it has 6 or 10 or 12"),
+    "a state that is not split": ({"layout.optimizer_bytes": 6}, "it needs layout.distributed_optimizer=true"),
     "no exchange to hide": (INTERLEAVED | {"schedule.name": "combined-1f1b"}, "layout.expert=1"),
 }  # fmt: skip
 
@@ -439,6 +441,8 @@ def test_gpus_are_those_that_the_launcher_starts(launcher):
 
 
 FSDP = "--use-distributed-optimizer --use-megatron-fsdp --data-parallel-sharding-strategy"
+PRECISE = "--use-distributed-optimizer --use-precision-aware-optimizer"
+IN_BF16 = "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"
 SHARDINGS = {
     "optimizer": ("--use-distributed-optimizer", {"distributed_optimizer": True}),
     "gradients": (f"{FSDP} optim_grads", {"distributed_optimizer": True, "sharded_gradients": True}),
@@ -448,6 +452,9 @@ SHARDINGS = {
         {"sharded": True, "sharded_by": "block", "replicas": 2},
     ),
     "none": ("", {"distributed_optimizer": False, "sharded": False}),
+    "weights in two parts": (f"{PRECISE}", {"optimizer_bytes": 10}),
+    "moments in bf16": (f"{PRECISE} {IN_BF16}", {"optimizer_bytes": 6}),
+    "moments in bf16, mxfp8": (f"{PRECISE} {IN_BF16} --fp8-format hybrid --fp8-recipe mxfp8", {"optimizer_bytes": 8}),
 }  # fmt: skip
 
 

@@ -9,10 +9,15 @@ from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import LinkSheet
 from ppsim.frameworks.facts import Stall
 
-# Adam reads a gradient, the fp32 weight and both moments, and writes the last three and the bf16 weight. Before that a
-# norm reads the gradient, and clipping reads and writes it: Megatron-LM, core/optimizer/clip_grads.py; PyTorch,
-# nn/utils/clip_grad.py.
-STEP_BYTES = 4 * 4 + 3 * 4 + 2 + 3 * 4
+
+def step_bytes(setup: Setup) -> int:
+    """Return the bytes that an optimizer step moves for each parameter.
+
+    Adam reads a gradient and its state, and writes the state and the bf16 weight. Before that a norm reads the
+    gradient, and clipping reads and writes it: Megatron-LM, core/optimizer/clip_grads.py; PyTorch,
+    nn/utils/clip_grad.py.
+    """
+    return 4 * 4 + 2 * setup.layout.chosen("optimizer_bytes") + 2
 
 
 def computation_rate(setup: Setup) -> str:
@@ -153,10 +158,10 @@ def state(setup: Setup) -> str:
     elif setup.layout.reduces_blocks:
         split = ", gradients and state split over data-parallel GPUs"
     elif setup.layout.distributed_optimizer:
-        split = ", the state's 12 split over data-parallel GPUs"
-    size = setup.layout.gradient_bytes
-    kinds = "gradients and Adam state in fp32" if size == 4 else "gradients in bf16, Adam state in fp32"
-    return f"weights in bf16, {kinds}: {14 + size} bytes per parameter{split}"
+        split = ", optimizer state split over data-parallel GPUs"
+    size, state_size = setup.layout.gradient_bytes, setup.layout.chosen("optimizer_bytes")
+    kinds = f"gradients in {'fp32' if size == 4 else 'bf16'}, {state_size} bytes of optimizer state"
+    return f"weights in bf16, {kinds}: {2 + size + state_size} bytes per parameter{split}"
 
 
 def loss(setup: Setup) -> str:
@@ -193,7 +198,7 @@ def optimizer(setup: Setup) -> str | None:
     if bandwidth is None:
         return None
     return (
-        f"an optimizer step, if enabled, moves {STEP_BYTES} bytes per parameter at "
+        f"an optimizer step, if enabled, moves {step_bytes(setup)} bytes per parameter at "
         f"{format_quantity(bandwidth, 'bytes per second')} through memory"
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ppsim.costs import assumed, collectives
-from ppsim.costs.assumed import STEP_BYTES
+from ppsim.costs.assumed import step_bytes
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 
@@ -33,9 +33,9 @@ class Effect:
 
 
 def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | None:
-    """Return the seconds of moving `STEP_BYTES` per parameter through the GPU's memory; None without a bandwidth."""
+    """Return the seconds of moving `step_bytes` per parameter through the GPU's memory; None without a bandwidth."""
     device, groups = setup.cluster.device, setup.layout.optimizer_groups
-    moved = STEP_BYTES * sum(part / size for part, size in zip(parameters, groups, strict=True))
+    moved = step_bytes(setup) * sum(part / size for part, size in zip(parameters, groups, strict=True))
     moved += setup.layout.run_by.facts.moves.step * sum(parameters)
     if device.achieved is None:
         return device.rates.streaming(moved)
@@ -82,7 +82,9 @@ EFFECTS = (
     Effect("layout.sharded_by", action=collectives.sharded_blocks, repeated=False),
     Effect("layout.fused", assumed.unfused),
     Effect("layout.framework", assumed.held_beyond),
-    Effect("layout.distributed_optimizer, layout.sharded, layout.bf16_gradients", assumed.state),
+    Effect(
+        "layout.distributed_optimizer, layout.sharded, layout.bf16_gradients, layout.optimizer_bytes", assumed.state
+    ),
     Effect("layout.loss_bytes", assumed.loss),
     Effect("reduce_grad", assumed.reduction, step=_step_reduce, hidden_under="backward"),
     Effect(

@@ -19,7 +19,7 @@ from ppsim.costs.partition import LayoutString
 from ppsim.frameworks import DEFAULT, EXAMPLE, FACTS, Named, framework
 from ppsim.lowering.sharding import MAX_ACTIVE_STAGES
 
-WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
+WEIGHT_BYTES = 2
 # Values of `layout.sharding`, and the keys that each sets.
 SHARDINGS: Mapping[str, Mapping[str, bool]] = {
     kind: {"distributed_optimizer": optimizer, "sharded_gradients": gradients, "sharded": weights}
@@ -57,7 +57,7 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
         "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
         "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs", "fused_router",
     ), False),
-    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True),
+    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True), "optimizer_bytes": 12,
     "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "loss_bytes": 2,
 }  # fmt: skip
 
@@ -70,8 +70,8 @@ def _policy(what: str) -> Any:
     return declared(what, rules.flag, False, example="true")
 
 
-def _by_framework(what: str) -> Any:
-    return declared(what, rules.flag, None, example="true", default_text="the framework's")
+def _by_framework(what: str, rule: Any = rules.flag, example: str = "true") -> Any:
+    return declared(what, rule, None, example=example, default_text="the framework's")
 
 
 def _stages(what: str, example: str, default: str = "like the others") -> Any:
@@ -133,18 +133,18 @@ class Layout:
         "backwards hide the reduction of gradients (in buckets), the next forward the gather of weights"
     )
     scatter_transfers: bool | None = _by_framework("GPUs of a tensor-parallel group each send a part of a transfer")
-    sharded_by: str | None = declared(
+    sharded_by: str | None = _by_framework(
         "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
         "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
-        rules.choice("stage", "block", "step"), None, example="block", default_text="the framework's",
+        rules.choice("stage", "block", "step"), "block",
     )  # fmt: skip
     sharded_gradients: bool | None = _by_framework(
         "with `distributed_optimizer`: gradients split too (ZeRO stage 2), reduced by block for each microbatch"
     )
-    context_exchange: str | None = declared(
+    context_exchange: str | None = _by_framework(
         "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "
         "attention at a time; `all-to-all`: heads for tokens and back (Ulysses)",
-        rules.choice("gather", "ring", "all-to-all"), None, example="gather", default_text="the framework's",
+        rules.choice("gather", "ring", "all-to-all"), "gather",
     )  # fmt: skip
     overlap_context: bool | None = declared(
         "this exchange overlaps the attention", rules.flag, None, example="false", default_text="of a ring alone",
@@ -154,19 +154,18 @@ class Layout:
         "whole experts (expert tensor parallelism of Megatron-Core)",
         rules.whole_number(), None, example="1", default_text="`tensor`",
     )  # fmt: skip
-    expert_exchange: str | None = declared(
+    expert_exchange: str | None = _by_framework(
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
-        rules.choice("all-to-all", "hierarchical"), None, example="hierarchical", default_text="the framework's",
+        rules.choice("all-to-all", "hierarchical"), "hierarchical",
     )  # fmt: skip
     grouped_experts: bool | None = _by_framework("a GPU's experts run as one kernel, if the framework has one")
     expert_nodes: int | None = _stages("maximum nodes with experts of one token", "4", "no limit")
     expert_groups: int = _group("equal groups of experts, from which a router first chooses `groups_per_token`", "8")
     groups_per_token: int = _group("groups with experts of one token", "4")
-    loss_bytes: int | None = declared(
+    loss_bytes: int | None = _by_framework(
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
-        "loss and head are one kernel",
-        rules.whole_number(0), None, example="0", default_text="the framework's",
+        "loss and head are one kernel", rules.whole_number(0), "0",
     )  # fmt: skip
     loss_chunks: int = _group("parts of a sequence that head and loss run one by one, each with its backward", "8")
     bf16_gradients: bool | None = _by_framework(
@@ -175,6 +174,10 @@ class Layout:
     gradient_buffers: bool | None = _by_framework(
         "a device holds a bf16 gradient per shape of matrix, in addition to the fp32 gradients"
     )
+    optimizer_bytes: int | None = _by_framework(
+        "bytes of optimizer state of a parameter: 12 of weight and moments in fp32, 8 if moments are bf16 (DeepSeek-V3)",
+        rules.whole_number(), "8",
+    )  # fmt: skip
     fp8: str = declared(
         "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "
         "largest value; `delayed`: from that of the steps before; `block`: a scale for each block of a tensor "
@@ -472,12 +475,11 @@ class Layout:
     ) -> tuple[float, float, float]:
         """Return the bytes of weights, gradients and optimizer state of `parameters` on one GPU.
 
-        18 bytes per parameter: bf16 weights 2, fp32 gradients 4, fp32 weights and both Adam moments 12; with a
-        distributed optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md.
-        Sharded weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only the
-        fp32 ones are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are `reduced`.
-        Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d, not 4.
-        Gradients in bf16 have 2 for each of these 4.
+        18 bytes per parameter: bf16 weights 2, fp32 gradients 4 (in bf16 2), `optimizer_bytes` 12; with a distributed
+        optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md. Sharded
+        weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only those of
+        the optimizer are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are
+        `reduced`. Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
@@ -487,9 +489,9 @@ class Layout:
             gathered = 1.0
         if self.reduces_blocks or self.shards_by("step"):
             gradients = self.gradient_bytes * (split + reduced * total)
-            return WEIGHT_BYTES * gathered * total, gradients, OPTIMIZER_BYTES * split
+            return WEIGHT_BYTES * gathered * total, gradients, self.chosen("optimizer_bytes") * split
         weights = split + gathered * total if self.sharded else total
-        return WEIGHT_BYTES * weights, self.gradient_bytes * total, OPTIMIZER_BYTES * split
+        return WEIGHT_BYTES * weights, self.gradient_bytes * total, self.chosen("optimizer_bytes") * split
 
 
 def _no_divisor(word: str, value: int, of: str, number: int) -> str:

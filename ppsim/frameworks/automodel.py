@@ -1,8 +1,13 @@
-"""Facts about NeMo AutoModel: fully_shard and pipelines as in torchtitan. Source: NVIDIA-NeMo/Automodel@36044ad."""
+"""Facts about NeMo AutoModel: fully_shard and pipelines as in torchtitan. Source: NVIDIA-NeMo/Automodel@36044ad.
+
+Its models are built in bf16, and torch.optim.Adam then has moments in bf16 too (examples/llm_benchmark).
+"""
 
 from dataclasses import replace
 
 from ppsim.frameworks import torchtitan
 from ppsim.frameworks.facts import Moves
 
-FACTS = replace(torchtitan.FACTS, name="AutoModel", moves=Moves())
+FACTS = replace(
+    torchtitan.FACTS, name="AutoModel", policies={**torchtitan.FACTS.policies, "optimizer_bytes": 6}, moves=Moves()
+)

@@ -34,6 +34,7 @@ from ppsim.launch.shell import read_script
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
+MOMENTS, TYPE_BYTES = ("exp-avg-dtype", "exp-avg-sq-dtype"), {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
@@ -100,6 +101,10 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "layout.recompute=latent: the model has no latent attention"
     if layout.expert > 1 and (layout.expert_nodes or layout.fp8_dispatch):
         yield "layout.expert_nodes, layout.fp8_dispatch: it has no flags for them; leave both out"
+    if (held := layout.chosen("optimizer_bytes")) not in (types := _state_types(layout.fp8, layout.fp8_gather)):
+        yield f"layout.optimizer_bytes={held}: it has {' or '.join(map(str, sorted(types)))} with this layout.fp8"
+    if held < 12 and not (layout.distributed_optimizer or layout.sharded):
+        yield "layout.optimizer_bytes: below 12 it needs layout.distributed_optimizer=true"
     if layout.fp8_gather and not (layout.distributed_optimizer or layout.sharded):
         yield "layout.fp8_gather: needs layout.distributed_optimizer=true (--fp8-param-gather)"
     if layout.sharded and not layout.shards_by("block"):
@@ -163,11 +168,24 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     yield from _recompute_flags(layout)
 
 
+def _state_types(fp8: str, fp8_gather: bool) -> dict[int, str]:
+    """Return the type of both of Adam's moments by the bytes of optimizer state; "" for the default optimizer.
+
+    The one with --use-precision-aware-optimizer stores only the other 2 bytes of a bf16 weight
+    (core/optimizer/optimizer_config.py, store_param_remainders), but 4 with recipes of fp8 other than `delayed`.
+    """
+    weight = 2 if fp8 == "none" or (fp8 == "delayed" and not fp8_gather) else 4
+    return {weight + 8: "fp32", weight + 4: "bf16", 12: ""}
+
+
 def _sharding_flags(layout: Layout) -> Iterator[str]:
     if layout.distributed_optimizer or layout.sharded:
         yield "--use-distributed-optimizer"
         if layout.chosen("overlap_data"):
             yield "--overlap-param-gather"
+    if moments := _state_types(layout.fp8, layout.fp8_gather).get(layout.chosen("optimizer_bytes")):
+        yield "--use-precision-aware-optimizer"
+        yield from (f"--{moment} {moments}" for moment in MOMENTS)
     if layout.reduces_blocks:
         yield "--use-megatron-fsdp"
         yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
@@ -256,6 +274,13 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if flags.text("fp8-format") is not None:
         layout |= flags.values(*ROWS["fp8"])
+    types = [flags.text(moment) or "fp32" for moment in MOMENTS]
+    if unknown := {*types} - TYPE_BYTES.keys():
+        raise ConfigError(f"--{MOMENTS[0]} {unknown.pop()} is not known here; use {' or '.join(TYPE_BYTES)}")
+    if flags.has("use-precision-aware-optimizer"):
+        weight = min(_state_types(layout.get("fp8", "none"), layout["fp8_gather"])) - 4
+        weight = 2 if flags.text("main-params-dtype") == "fp16" else weight
+        layout["optimizer_bytes"] = weight + sum(TYPE_BYTES[one] for one in types)
 
 
 def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:

@@ -96,6 +96,8 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
     layout, model = costs.layout, costs.model
     if model.prediction_layers:
         yield f"model.prediction_layers={model.prediction_layers}: it has no prediction modules"
+    if layout.chosen("optimizer_bytes") != 12:
+        yield f"layout.optimizer_bytes={layout.chosen('optimizer_bytes')}: its weights and moments are in fp32; use 12"
     if layout.distributed_optimizer and not layout.sharded:
         yield "layout.distributed_optimizer: it shards weights too (layout.sharded=true), or nothing"
     if layout.context > 1 and not layout.sharded:
