@@ -319,7 +319,9 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             more = {"framework": f"Megatron-Bridge {release}"} | _policies(data, BRIDGE[name], device)
             more |= RECIPE_OF.get((name, device, row.get("EP", "")), {})
             if name == "DeepSeekV3":  # its router takes a token's experts from 4 of 8 groups
-                more |= {"expert_groups": 8, "groups_per_token": 4}
+                more |= {"expert_groups": 8, "groups_per_token": 4, "optimizer_bytes": 6 if fp8 == "none" else 8}
+            if name == "Kimi_K2":  # its optimizer is Muon, with one moment
+                more["optimizer_bytes"] = 8
             if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
                 more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
                 more["fp8_head"] = name in ("DeepSeekV3", "GPT OSS 120B")

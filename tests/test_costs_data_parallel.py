@@ -246,7 +246,7 @@ def test_weights_gathered_once_a_step_are_held_and_their_gradients_reduced_after
     costs = stage(layout)
     assert costs.unshard is None
     assert costs.reduce_grad[1] == pytest.approx(all_gather(4, 4 * BLOCK, FAST))  # nothing hides it
-    assert layout.state_bytes((100.0, 0.0), 0.0) == (200, 4 * 125, 12 * 25)
+    assert layout.state_bytes((100.0, 0.0), 0.0) == (200, 4 * 100, 12 * 25)
     gathered = (
         stage(layout).optimizer_step[1] - stage(Layout(data=4, sharded=True, sharded_by="block")).optimizer_step[1]
     )

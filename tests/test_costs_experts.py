@@ -34,8 +34,17 @@ def test_pytorchs_policy_of_every_second_product_saves_none_of_an_expert():
     repeated = work().norms + work().activations + work().others + (work().products - experts) / 2 + experts
     assert work().module_seconds(["alternate"]) == pytest.approx(repeated)
     routed = 2 * TOKENS * VISITS * (8 + 32 + 16 + 8)  # inputs and outputs of the up product, then of the down product
-    norms = 2 * TOKENS * 2 * 8
-    assert block.activation_bytes() - block.activation_bytes(recompute="alternate") == routed + norms
+    norms, input_of_experts = 2 * TOKENS * 2 * 8, 2 * TOKENS * 8
+    assert block.activation_bytes() - block.activation_bytes(recompute="alternate") == routed + norms + input_of_experts
+
+
+def test_outputs_of_experts_are_held_unless_the_routers_weights_multiply_their_activation():
+    block, cluster = MODEL.layers[1], Cluster(DEVICE, LINK, LINK)
+    held = {
+        name: DerivedCosts(MODEL, cluster, Layout(framework=name)).activation_bytes(block, "none")
+        for name in ("megatron-lm", "megatron-core")
+    }
+    assert held["megatron-lm"] - held["megatron-core"] == 2 * TOKENS * VISITS * 8
 
 
 def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():

@@ -115,8 +115,8 @@ class Held(NamedTuple):
 
     bytes: float
     split: bool = False  # True if the tensor-parallel group splits them; others are whole unless sequence-parallel
-    # module whose recomputation frees them: one of `MODULES`, or "routed", what the products of routed experts read and
-    # write, which "alternate" frees; "": none
+    # module whose recomputation frees them: one of `MODULES`; "routed", what routed experts read, and "outputs", what
+    # they write, which "alternate" frees; "": none
     module: str = ""
     fp8: bool = False  # True if they are inputs of products in fp8: held in fp8 they have half the bytes
     unfused: bool = False  # True if only kernels that are not fused hold them
@@ -158,18 +158,19 @@ class Layer:
 
     def activation_bytes(
         self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none", fp8: bool = False,
-        fused: bool = True, fused_norms: bool = False,
+        fused: bool = True, fused_norms: bool = False, expert_outputs: bool = True,
     ) -> float:  # fmt: skip
         """Return the bytes held for one sequence on each of `tensor` devices between forward and backward.
 
         Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the stored
         input is split too. `fp8`: inputs of products that run in fp8 are held in fp8. Without `fused` kernels more
-        is held, which recomputing norms and activations frees.
+        is held, which recomputing norms and activations frees. `expert_outputs`: what routed experts write is held.
         """
         whole = tensor if sequence_parallel else 1
         if recompute == "full" and self.recomputable:
             return self.input_bytes / whole
         kept, whole_bytes, split_bytes = self._kept(recompute), 0.0, 0.0
+        kept |= {} if expert_outputs else {"outputs": 0.0}
         for held in self.held:
             if held.unfused and (fused or (fused_norms and held.module == "norms")):
                 continue
@@ -185,5 +186,6 @@ class Layer:
         modules = recompute.split("+") if self.recomputable else []
         kept = {"core": 0.0} if "selective" in modules else {}
         if "alternate" in modules:  # grouped products are all recomputed
-            kept |= {"norms": 0.0, "activations": 0.0, "routed": 0.0, "up": 0.0 if self.expert_parameters else 0.5}
+            kept = dict.fromkeys(("norms", "activations", "routed", "outputs"), 0.0) | kept
+            kept["up"] = 0.0 if self.expert_parameters else 0.5
         return kept | dict.fromkeys(modules, 0.0)

@@ -175,7 +175,7 @@ class Layout:
         "a device holds a bf16 gradient per shape of matrix, in addition to the fp32 gradients"
     )
     optimizer_bytes: int | None = _by_framework(
-        "bytes of optimizer state of a parameter: 12 of weight and moments in fp32, 8 if moments are bf16 (DeepSeek-V3)",
+        "bytes of optimizer state of a parameter: 12 for weight and moments in fp32, 8 with moments in bf16 (DeepSeek)",
         rules.whole_number(), "8",
     )  # fmt: skip
     fp8: str = declared(
@@ -479,19 +479,18 @@ class Layout:
         optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md. Sharded
         weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only those of
         the optimizer are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are
-        `reduced`. Weights that are gathered once a step have all of the latter: 6 + 16/d. Sharded gradients have 4/d.
+        `reduced`. Weights that are gathered once a step have 6 + 12/d: their gradients are split once all are summed.
+        Sharded gradients have 4/d.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
-        if self.shards_by("step"):
-            gathered = reduced = 1.0
-        elif self.reduces_blocks and not self.sharded:
-            gathered = 1.0
-        if self.reduces_blocks or self.shards_by("step"):
-            gradients = self.gradient_bytes * (split + reduced * total)
-            return WEIGHT_BYTES * gathered * total, gradients, self.chosen("optimizer_bytes") * split
-        weights = split + gathered * total if self.sharded else total
-        return WEIGHT_BYTES * weights, self.gradient_bytes * total, self.chosen("optimizer_bytes") * split
+        gradients = weights = total
+        if self.reduces_blocks:
+            gradients = split + reduced * total
+            weights = gathered * total if self.sharded else total
+        elif self.sharded and not self.shards_by("step"):
+            weights = split + gathered * total
+        return WEIGHT_BYTES * weights, self.gradient_bytes * gradients, self.chosen("optimizer_bytes") * split
 
 
 def _no_divisor(word: str, value: int, of: str, number: int) -> str:

@@ -112,7 +112,7 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
         scans=part.scans,
         norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters + mixing.parameters,
         held=(
-            Held(s * h * (VALUE_BYTES + model.dropout)),
+            Held(s * h * (VALUE_BYTES + model.dropout), module="routed" if letter == "E" else ""),
             Held(s * mixing.held, module="streams" if mixing.matrices else ""),
             Held(s * part.held, split=True), Held(part.score_bytes, split=True, module="core"),
             Held(float(VALUE_BYTES * s * part.separate), split=True, module="activations", unfused=True),
@@ -365,8 +365,8 @@ def _held(linear: Linear, s: int) -> Iterator[Held]:
         frees = {"down": "activations", "streams": "streams"}.get(linear.module, frees)
         yield Held(s * reads, linear.parallel == "row", frees, linear.fp8)
     if writes:
-        frees = "routed" if linear.expert and linear.module == "down" else linear.module
-        yield Held(s * writes, linear.parallel == "column", frees if frees in ("up", "latent", "routed") else "")
+        frees = "outputs" if linear.expert and linear.module == "down" else linear.module
+        yield Held(s * writes, linear.parallel == "column", frees if frees in ("up", "latent", "outputs") else "")
 
 
 def _sum(name: str, layers: list[Layer]) -> Layer:

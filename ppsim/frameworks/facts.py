@@ -85,6 +85,9 @@ class Extra(NamedTuple):
     whole: int = 0
     # True if each GPU of a tensor-parallel group holds the logits of the whole vocabulary, and computes their loss
     logits: bool = False
+    # True if outputs of routed experts are held, as the router's weights multiply them, and not what is between both
+    # products
+    expert_outputs: bool = True
 
 
 @checked_methods

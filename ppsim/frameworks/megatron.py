@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ppsim.frameworks.facts import Facts, Host, Messages, Moves
+from ppsim.frameworks.facts import Extra, Facts, Host, Messages, Moves
 
 SCHEDULES = ("1f1b", "interleaved-1f1b")
 ENCODER_SCHEDULES = ("1f1b",)  # with an encoder that is not in the first stage
@@ -81,5 +81,6 @@ CORE_FACTS = Facts(
     HOST_SOURCE,
     messages=FSDP,
     moves=LOSS,
+    extra=Extra(expert_outputs=False),  # from core 0.13 on: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu
     since=SINCE,
 )
