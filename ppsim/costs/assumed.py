@@ -166,7 +166,7 @@ def state(setup: Setup) -> str:
 
 def loss(setup: Setup) -> str:
     """Return the sentence about what the loss holds."""
-    chunks = setup.layout.loss_chunks
+    chunks = setup.layout.chosen("loss_chunks")
     stored = "fp32 logits" if chunks == 1 else f"fp32 logits of one of {chunks} parts"
     return f"the loss stores {stored}; its backward adds {setup.layout.chosen('loss_bytes')} bytes per logit"
 

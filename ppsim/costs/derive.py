@@ -161,7 +161,7 @@ class DerivedCosts(Setup):
             fused=layout.chosen("fused"), fused_norms=layout.chosen("fused_norms"),
             expert_outputs=layout.run_by.facts.extra.expert_outputs,
         )  # fmt: skip
-        if layout.loss_chunks > 1:  # a chunk's backward frees its logits
+        if layout.chosen("loss_chunks") > 1:  # a chunk's backward frees its logits
             held -= LOGIT_BYTES * layer.logits / layout.tensor
         held *= self.factor("activations") * (1 + layout.run_by.facts.extra.fragments)
         return held * layout.microbatch_size / layout.context
@@ -177,8 +177,9 @@ class DerivedCosts(Setup):
         if not layers:
             return 0.0
         layout, extra = self.layout, self.layout.run_by.facts.extra
-        logits = sum(self.share(layer.logits) for layer in layers) / layout.loss_chunks
-        logit_bytes = layout.chosen("loss_bytes") + (LOGIT_BYTES if layout.loss_chunks > 1 else 0)
+        chunks = layout.chosen("loss_chunks")
+        logits = sum(self.share(layer.logits) for layer in layers) / chunks
+        logit_bytes = layout.chosen("loss_bytes") + (LOGIT_BYTES if chunks > 1 else 0)
         loss = logits * logit_bytes
         if extra.logits:  # the activations count the logits of this GPU's part of the vocabulary only
             loss += logits * (layout.tensor - 1) * (logit_bytes + LOGIT_BYTES)

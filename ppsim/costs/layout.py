@@ -57,8 +57,8 @@ DEFAULT_POLICIES: Mapping[str, Any] = {
         "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
         "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs", "fused_router",
     ), False),
-    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True), "optimizer_bytes": 12,
-    "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "loss_bytes": 2,
+    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True), "loss_bytes": 2, "loss_chunks": 1,
+    "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "optimizer_bytes": 12,
 }  # fmt: skip
 
 
@@ -167,7 +167,9 @@ class Layout:
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
         "loss and head are one kernel", rules.whole_number(0), "0",
     )  # fmt: skip
-    loss_chunks: int = _group("parts of a sequence that head and loss run one by one, each with its backward", "8")
+    loss_chunks: int | None = _by_framework(
+        "parts of a microbatch that head and loss run one by one, with its backward", rules.whole_number(), "8"
+    )
     bf16_gradients: bool | None = _by_framework(
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
@@ -479,17 +481,16 @@ class Layout:
         optimizer 6 + 12/d over a group of d. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md. Sharded
         weights have 2/d, and 2 more for the part that is `gathered`. If weights are sharded by block, only those of
         the optimizer are stored: 16/d, 2 for the part that is `gathered` and 4 for the part whose gradients are
-        `reduced`. Weights that are gathered once a step have 6 + 12/d: their gradients are split once all are summed.
-        Sharded gradients have 4/d.
+        `reduced`. Weights gathered once a step have 6 + 12/d: their gradients are split at its end. Sharded gradients
+        have 4/d.
         """
         total = sum(parameters)
         split = sum(part / size for part, size in zip(parameters, self.optimizer_groups, strict=True))
         gradients = weights = total
         if self.reduces_blocks:
             gradients = split + reduced * total
-            weights = gathered * total if self.sharded else total
-        elif self.sharded and not self.shards_by("step"):
-            weights = split + gathered * total
+        if self.sharded and not self.shards_by("step"):
+            weights = gathered * total + split * self.shards_by("stage")
         return WEIGHT_BYTES * weights, self.gradient_bytes * gradients, self.chosen("optimizer_bytes") * split
 
 

@@ -9,5 +9,9 @@ from ppsim.frameworks import torchtitan
 from ppsim.frameworks.facts import Moves
 
 FACTS = replace(
-    torchtitan.FACTS, name="AutoModel", policies={**torchtitan.FACTS.policies, "optimizer_bytes": 6}, moves=Moves()
+    torchtitan.FACTS,
+    name="AutoModel",
+    policies={**torchtitan.FACTS.policies, "optimizer_bytes": 6, "loss_chunks": 1},
+    moves=Moves(),
+    versions={},
 )

@@ -12,11 +12,13 @@ FACTS = Facts(
     "torchtitan",
     {
         "overlap_data": True, "sharded_by": "block", "loss_bytes": 8, "fp8_experts": False, "fp8_inputs": False,
-        "grouped_experts": True,
+        "grouped_experts": True, "loss_chunks": 8,
     },
     eager.FACTS.host,
     eager.FACTS.host_source,
     messages=eager.FULLY_SHARD,
+    # pull request 2937 of April 2026: every named config has ChunkedCELoss
+    versions={"0.2.2": {"loss_chunks": 1}, "0.3.0": {}},
     # models/moe: gather, row of zeros, order with padding, back, set into zeros, cast to fp32, times score:
     # 32 bytes a value, four times those of a copy there and back. No compiler sees them (infra/parallelize.py).
     moves=Moves(copies=4),

@@ -114,6 +114,9 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
     dense = layout.context * layout.tensor * (layout.data if layout.sharded else 1)
     if layout.expert > 1 and (layout.split_experts > 1 or dense % layout.expert):
         yield f"layout.expert={layout.expert}: use expert_tensor=1 and a divisor of {dense}"
+    tokens, chunks = layout.microbatch_size * model.sequence // layout.context, layout.chosen("loss_chunks")
+    if tokens % chunks:
+        yield f"layout.loss_chunks={chunks}: it must divide the {tokens} tokens of a microbatch on a GPU; use 1"
     if layout.fp8_dispatch or layout.chosen("expert_exchange") != "all-to-all":
         yield "layout.expert_exchange: its flags set all-to-all in bf16 only"
 
@@ -130,6 +133,7 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
         yield "--parallelism.no-enable-sequence-parallel"
     if layout.sharded:
         yield from job.flags(*ROWS["reshard"])
+    yield from job.flags(*ROWS["loss"])
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
     if parts := [name for name, key in (("model", "fused"), ("loss", "fused_loss")) if layout.chosen(key)]:
