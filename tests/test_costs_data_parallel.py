@@ -247,6 +247,11 @@ def test_weights_gathered_once_a_step_are_held_and_their_gradients_reduced_after
     assert costs.unshard is None
     assert costs.reduce_grad[1] == pytest.approx(all_gather(4, 4 * BLOCK, FAST))  # nothing hides it
     assert layout.state_bytes((100.0, 0.0), 0.0) == (200, 4 * 100, 12 * 25)
+    costs_of_step = DerivedCosts(MODEL, CLUSTER, replace(layout, gradient_buffers=False))
+    one, two = (
+        costs_of_step.table(ppsim.build("gpipe", devices=2, microbatches=count)).state_bytes for count in (1, 2)
+    )
+    assert (4 * one[1]).tolist() == two[1].tolist()  # one backward splits each block's gradients at once
     gathered = (
         stage(layout).optimizer_step[1] - stage(Layout(data=4, sharded=True, sharded_by="block")).optimizer_step[1]
     )

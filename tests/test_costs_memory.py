@@ -137,7 +137,7 @@ def test_blocks_bring_nothing_back_without_recomputation():
     assert not run_of(layout=selective).table.recompute_bytes[:-1].any()  # flash attention holds no scores
 
 
-@pytest.mark.parametrize(("framework", "of_a_logit"), [("megatron-lm", 2), ("torchtitan", 8)])
+@pytest.mark.parametrize(("framework", "of_a_logit"), [("megatron-lm", 2), ("torchtitan 0.2.2", 8)])
 def test_the_loss_holds_gradients_of_the_logits_while_its_backward_runs(framework, of_a_logit):
     layout = Layout(framework=framework, tensor=2, microbatch_size=3)
     logits = 32 * 100 * 3 / 2

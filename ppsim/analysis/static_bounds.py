@@ -315,7 +315,8 @@ def model_parameters(costs: DerivedCosts) -> tuple[float, float]:
 def _pipeline_bytes(costs: DerivedCosts, keeps: bool) -> float:
     """Return a lower bound on the bytes that the devices of a pipeline hold together."""
     layers, level = costs.model.layers, costs.layout.recompute
-    state = sum(costs.layout.state_bytes(model_parameters(costs), 0.0))
+    weights, gradients, optimizer = costs.layout.state_bytes(model_parameters(costs), 0.0)
+    state = weights + optimizer + (0.0 if costs.layout.shards_by("step") else gradients)
     if not (keeps and isinstance(level, str)) or costs.layout.recompute_stages is not None:
         return state
     if _gives(costs, "microbatch_scale"):

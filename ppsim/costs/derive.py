@@ -23,7 +23,7 @@ from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, counting_seconds, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import Layout
-from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor
+from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor, with_split_gradients
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
 from ppsim.costs.setup import Setup, Stage, boundary_widths, link_columns, once
@@ -391,6 +391,8 @@ class DerivedCosts(Setup):
             priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
             exchange_seconds=self._exchange_seconds(stages), **derived, **self._boundaries(stages, priced, devices),
         )  # fmt: skip
+        if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
+            table = with_split_gradients(table, self.layout)
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _shared_bytes(self, schedule: ScheduleColumns, stages: Sequence[Stage]) -> dict[str, Any]:
@@ -465,10 +467,8 @@ class DerivedCosts(Setup):
         Every device holds the final norm; learned positions stay with the first stage.
         """
         model = self._model_of_part(parts)
-        output = self.layout.gpu_parameters(head(model))[0]
-        if model.tied_embeddings:
-            return output
-        return output + self.layout.gpu_parameters(replace(embedding(model), copied_parameters=0))[0]
+        others = [] if model.tied_embeddings else [replace(embedding(model), copied_parameters=0)]
+        return sum(self.layout.gpu_parameters(layer)[0] for layer in (head(model), *others))
 
     @property
     def provenance(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, nested, number, seed, share, weight
 from ppsim.costs.layers import Layer
+from ppsim.costs.layout import Layout
+from ppsim.costs.table import CostTable
 
 CAUSAL = "causal"  # slice costs that follow from the attention of the model
 _weights = nested(weight)
@@ -55,6 +58,15 @@ def causal_slice_costs(slices: int, attention: float) -> list[float]:
     if isinstance(attention, bool) or not isinstance(attention, int | float) or not 0 <= attention <= 1:
         raise CostError(f"attention={shown(attention)} must be a part of the time from 0 to 1")
     return [(1 - attention) / slices + attention * (2 * i + 1) / slices**2 for i in range(slices)]
+
+
+def with_split_gradients(table: CostTable, layout: Layout) -> CostTable:
+    """Return the table of a step with one microbatch, whose backward splits the gradients of each block at once."""
+    if table.state_bytes is None:
+        return table
+    weights, _, optimizer = table.state_bytes
+    gradients = optimizer * layout.gradient_bytes / layout.chosen("optimizer_bytes")
+    return replace(table, state_bytes=np.stack([weights, gradients, optimizer]))
 
 
 MIN_SLICE_TOKENS = 128  # that ran at full efficiency: SlimPipe, Li et al. 2025, arXiv 2504.14519
