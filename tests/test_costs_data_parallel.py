@@ -1,6 +1,7 @@
 """What data parallelism costs a step: gathers, reductions and the optimizer."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
