@@ -246,6 +246,7 @@ def test_the_chart_of_all_schedules_has_the_base_and_the_fastest_and_says_how_ma
         ([UNIT_COSTS, "--schedules", ","], "names none"),
         ([UNIT_COSTS, "--gantt", "chart.gif"], "must end in one of: .png, .svg, .pdf"),
         (["--schedules", "1f1b"], "nothing to simulate without --devices, --microbatches"),
+        (["--microbatches", "8"], "flags such as --devices 4\n"),  # compare has no --schedule
         ([UNIT_COSTS, "--schedules", "none.csv"], "none.csv: cannot be read"),
     ],
 )

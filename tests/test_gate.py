@@ -74,6 +74,8 @@ def test_tolerances_are_the_larger_of_absolute_and_relative():
     assert tolerance.limit("makespan", 10.0) == pytest.approx(10.5)
     assert tolerance.limit("makespan", 100.0) == pytest.approx(101.0)
     assert tolerance.limit("bubble_fraction", 0.2) == pytest.approx(0.202)
+    at_the_tolerance = Tolerance.parse({"makespan": "110 ms"})  # 11 F of 0.01 s more, summed with rounding
+    assert verdicts(against(numbers(forward=1.01), numbers(), at_the_tolerance)) == {}
     slightly = numbers(latency=0.01)
     assert verdicts(against(slightly, numbers(), Tolerance.parse(relative="10%"))) == {}
     assert "makespan" not in verdicts(against(slightly, numbers(), Tolerance.parse({"makespan": 1.0})))
@@ -281,6 +283,13 @@ def test_a_bubble_limit_above_100_percent_would_allow_any_bubble():
     assert parse_limits(max_bubble="100%") == {"bubble_fraction": 1.0}
     with pytest.raises(ppsim.ConfigError, match=r"max_bubble: '101%' would allow any bubble; use at most 100%"):
         parse_limits(max_bubble="101%")
+
+
+def test_numbers_have_the_digits_that_tell_them_from_a_limit_that_they_exceed():
+    findings = config_findings("a.yaml", numbers(), None, Tolerance(), parse_limits("27.27%", None, "32.9999999 s"))
+    assert [line.split()[3:7] for line in findings_text(findings).splitlines()[3:]] == [
+        ["27.2727", "%", "27.2700", "%"], ["33", "s", "32.9999999", "s"],
+    ]  # fmt: skip
 
 
 def test_limits_that_hold_are_said():

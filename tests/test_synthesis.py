@@ -214,7 +214,15 @@ def test_a_limit_in_bytes_counts_weights_and_activations():
     [
         ({"memory_limit": 0.5}, r"memory_limit=0.5 on device 0: .*use at least 1"),
         ({"memory_limit": [4, 4, 0.9, 4]}, r"memory_limit=0.9 on device 2: .*use at least 1"),
+        (
+            {"memory_limit": 1.33333, "stages_per_device": 3, "placement": [0, 0, 0, 0, 0, 0, 0, *range(1, 4), 1, 2]},
+            r"needs 2.33334 activations there; use at least 2.33334",
+        ),
         ({"memory_limit": math.nan}, r"memory_limit=nan is not a limit for 4 devices"),
+        (
+            {"memory_limit_bytes": 14, "costs": ppsim.Costs(activation_bytes=10, weight_bytes=5)},
+            r"memory_limit_bytes=14 on device 0: .* 15 B with its weights there; use at least 15",
+        ),
         ({"memory_limit": 4, "memory_limit_bytes": 1e9}, r"give one of them"),
         ({"memory_limit_bytes": 1e9}, r"needs costs with bytes of activations"),
         ({"costs": 3}, r"costs=3 does not price a schedule"),
@@ -222,6 +230,7 @@ def test_a_limit_in_bytes_counts_weights_and_activations():
         ({"placement": "v"}, r"placement='v' with stages_per_device=1: use stages_per_device=2"),
         ({"placement": [0, 1, 2, 4]}, r"is not a list of 4 devices from 0 to 3"),
         ({"placement": [0, 1, 2, 2]}, r"with each of them"),
+        ({"placement": [0, 1, 2, 3, 3, 2, 1, 0]}, r"or another stages_per_device than 1"),
         ({"placement": 3}, r"placement=3 is not known"),
         ({"seconds": -1}, r"seconds=-1 is not a time to search; use a number from 0"),
         ({"rounds": 1.5}, r"rounds=1.5 is not a whole number"),

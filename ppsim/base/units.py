@@ -71,15 +71,15 @@ def parse_fraction(value: Any) -> float:
     return number
 
 
-def format_quantity(value: float, unit: str) -> str:
+def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     """Return an SI number with a readable prefix, such as 450 GB/s; `unit` is a key of `EXAMPLES`."""
     symbol = {"seconds": "s", "bytes": "B", "bytes per second": "B/s", "FLOP/s": "FLOP/s"}[unit]
     if not (math.isfinite(value) and value):
         return f"{value:g} {symbol}"
     for prefix in ("P", "T", "G", "M", "k", "", "m", "µ", "n"):
         if abs(value) >= 0.9995 * _PREFIXES[prefix]:
-            return f"{value / _PREFIXES[prefix]:.4g} {prefix}{symbol}"
-    return f"{value:.4g} {symbol}"
+            return f"{value / _PREFIXES[prefix]:.{digits}g} {prefix}{symbol}"
+    return f"{value:.{digits}g} {symbol}"
 
 
 class ScaledUnit(NamedTuple):
@@ -139,6 +139,12 @@ def seconds_text(seconds: float, digits: int = 4) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit.symbol}"
 
 
+def rounded_up(value: float) -> str:
+    """Return a number above 0 with six digits, no smaller than it is (but for rounding), such as 1.33334 for 4/3."""
+    text, last_digit = f"{value:.6g}", 10.0 ** (math.floor(math.log10(value)) - 5)
+    return text if float(text) >= value * (1 - 1e-10) else f"{value + last_digit / 2:.6g}"
+
+
 def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
     """Return a fraction as percent, such as 27.3 %; `signed` gives +27.3 % too."""
     percent = round(100 * fraction, places) + 0.0  # + 0.0: never -0.0
@@ -146,17 +152,18 @@ def percent_text(fraction: float, places: int = 1, signed: bool = False) -> str:
 
 
 def value_text(value: float | None, unit: str, unknown: str = "-", places: int = 1) -> str:
-    """Return a number with its unit, percents with `places` decimals; `unknown` if the number is None.
+    """Return a number with its unit, or a bare one if the unit has no format; `unknown` if the number is None.
 
-    Seconds, bytes, rates and fractions have their own formats; other units give a bare number.
+    Percents have `places` decimals, other numbers `places` + 2 significant digits, but at least four.
     """
+    digits = max(places + 2, 4)
     if value is None:
         return unknown
     if unit == "fraction":
         return percent_text(value, places)
     if unit in _FORMATS:
-        return _FORMATS[unit](value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        return _FORMATS[unit](value, digits=digits)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"
 
 
 def counted(count: int, word: str) -> str:

@@ -194,7 +194,7 @@ def draws(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*args: Any, **given: Any) -> None:
         values = {name: given.pop(name) for name in options}
-        drawing = {name: value for name, value in values.items() if value not in (None, False)}
+        drawing = {name: value for name, value in values.items() if value is not None and value is not False}
         for name in drawing:
             files = {file: one.option(file) for file, one in charts.items() if file == "gantt" or name in CHART}
             files |= {"text": "--text"} if name == "width" and "text" in given else {}
@@ -250,6 +250,8 @@ def _changes(
 
     `flags` has keys of `FLAGS`; None means that a flag is not given.
     """
+    if empty := [name for name, value in flags.items() if isinstance(value, str) and not value.strip()]:
+        raise ConfigError(f"{option_of(empty[0])} '': is empty; give a {FLAGS[empty[0]].metavar}, or leave it out")
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in settings_of(family_options, "--option").items()}
     values, named = settings_of(settings), str(flags.get("schedule") or "")
@@ -272,10 +274,8 @@ def _changes(
 
 def _fault_of_flag(fault: str) -> str:
     """Return a fault with the flag's name instead of its key."""
-    for name, flag in FLAGS.items():
-        if fault.startswith(f"{flag.key}: "):
-            return f"{option_of(name)}: {fault.removeprefix(f'{flag.key}: ')}"
-    return fault
+    key, colon, rest = fault.partition(": ")
+    return {flag.key: option_of(name) for name, flag in FLAGS.items()}.get(key, key) + colon + rest
 
 
 def settings_of(settings: Iterable[str] | None, option: str = "--set") -> dict[str, Any]:
@@ -320,13 +320,11 @@ def _require_flags(changes: dict[str, Any]) -> None:
     """Raise ConfigError if the flags do not give a schedule and its sizes."""
     if "schedule.csv" in changes:
         return
-    needed = ("schedule", "devices", "microbatches")
-    missing = [option_of(name) for name in needed if FLAGS[name].key not in changes]
+    examples = {"schedule": "1f1b", "devices": "4", "microbatches": "8"}
+    missing = {option_of(name): value for name, value in examples.items() if FLAGS[name].key not in changes}
     if missing:
-        raise ConfigError(
-            f"nothing to simulate without {', '.join(missing)}: give a config file, or flags such as "
-            "--schedule 1f1b --devices 4 --microbatches 8"
-        )
+        flags = "flags such as " + " ".join(f"{option} {value}" for option, value in missing.items())
+        raise ConfigError(f"nothing to simulate without {', '.join(missing)}: give a config file, or {flags}")
 
 
 def read_headroom(text: str | None) -> float:
@@ -334,8 +332,7 @@ def read_headroom(text: str | None) -> float:
     if text is None:
         return HEADROOM
     with contextlib.suppress(ConfigError):
-        value = parse_fraction(text)
-        if value < 1:
+        if (value := parse_fraction(text)) < 1:
             return value
     raise ConfigError(f"--headroom {shown(text)} must be a fraction from 0 to below 1, such as 0.1 or 10%")
 

@@ -390,8 +390,8 @@ def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**changes, "schedule.name": family_name, "schedule.stages_per_device": stages}
 
 
-def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return `data` with another value at a dotted key; missing sections are added."""
+def _overridden(data: dict[str, Any], key: str, value: Any, above: str = "") -> dict[str, Any]:
+    """Return `data` with another value at a dotted key, in the section `above`; missing sections are added."""
     if not isinstance(key, str):
         raise ConfigError(f"override {shown(key)}: write keys as text with dots, such as schedule.name")
     if key.count(".") >= MAX_DEPTH:
@@ -405,11 +405,10 @@ def _overridden(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     if below is None or (isinstance(below, str) and first in ("device", "link", "network")):
         below = {} if below is None else {"like": below}
     if not isinstance(below, dict):
-        raise ConfigError(f"override {shown(key)}: {first} is {shown(below)}, not a section with keys")
-    number = int(rest) if key.startswith("slow_devices.") and rest.isdecimal() else None
-    if number is not None:  # devices are numbers in the file, not text
-        return {**data, first: {**below, number: value}}
-    return {**data, first: _overridden(below, rest, value)}
+        raise ConfigError(f"override {shown(above + key)}: {above}{first} is {shown(below)}, not a section with keys")
+    if key.startswith("slow_devices.") and rest.isdecimal():  # devices are numbers in the file, not text
+        return {**data, first: {**below, int(rest): value}}
+    return {**data, first: _overridden(below, rest, value, f"{above}{first}.")}
 
 
 def _value(key: str, value: Any) -> Any:

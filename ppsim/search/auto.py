@@ -130,8 +130,7 @@ def _problem(
 ) -> Problem:
     """Return the problem under a limit in activations, in bytes, or none."""
     if in_bytes is None:
-        limits = limits_of(p, math.inf if activations is None else activations)
-        return Problem.of(p, m, device_of, costs, split, limits)
+        return Problem.of(p, m, device_of, costs, split, limits_of(p, math.inf if activations is None else activations))
     if activations is not None:
         raise BuildError("memory_limit and memory_limit_bytes limit the same amount; give one of them")
     limits = limits_of(p, in_bytes, "memory_limit_bytes", 80e9)
@@ -142,9 +141,9 @@ def _problem(
         )
     unit = float(problem.costs.activation_bytes.max()) or 1.0
     static = static_bytes(problem.one_microbatch, problem.costs)
-    free = limits if static is None else limits - static.sum(axis=0)
-    problem = replace(problem, unit=unit, limits=free / unit)
-    problem.check_limits("memory_limit_bytes, less what weights and optimizer take,", f"times {unit:g} B")
+    weights = np.zeros(p) if static is None else static.sum(axis=0)
+    problem = replace(problem, unit=unit, limits=(limits - weights) / unit)
+    problem.check_limits(weights)
     return problem
 
 

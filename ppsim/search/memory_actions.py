@@ -16,6 +16,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
+from ppsim.base.units import rounded_up
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import makespan_of
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
@@ -124,14 +125,10 @@ def _needed_on(holding: ActivationMemory, device: int, limit: float) -> list[int
             heapq.heappush(held, (-own, by_r))
         while level > limit + _ROUNDING:
             if not held or -held[0][0] <= row:
-                whole = (
-                    ", or whole backwards: an activation that waits for its W cannot be recomputed"
-                    if Kind.W in kinds
-                    else ""
-                )
+                whole = ", or whole backwards: what waits for its W cannot be recomputed" * (Kind.W in kinds)
                 raise BuildError(
                     f"memory_limit={limit:g} on device {device}: with all recomputed it still holds {level:g} "
-                    f"activations at {schedule.label(row)}; use at least {level:g}{whole}"
+                    f"activations at {schedule.label(row)}; use at least {rounded_up(level)}{whole}"
                 )
             last, dropped_amount = heapq.heappop(held)
             dropped.add(-last)
@@ -182,7 +179,7 @@ def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
     most = int(schedule.stages_held.max())
     first = int(match[1]) if match else most
     if not 1 <= first <= most:
-        raise BuildError(f"{what}={shown(stages)}: each device has {most} stage(s); use 'first:1' to 'first:{most}'")
+        raise BuildError(f"{what}={shown(stages)}: each device has {most} stage(s); use first:N, N from 1 to {most}")
     device, stage = schedule.holdings.T
     position = np.zeros((schedule.devices, schedule.num_stages), np.int64)  # of a stage among those of its device
     position[device, stage] = np.arange(len(device)) - np.searchsorted(device, device)

@@ -17,6 +17,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.counting_bounds import device_path, makespan_bounds
 from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
+from ppsim.base.units import rounded_up
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
 from ppsim.plan.holding import ActivationMemory, one_per_device
@@ -50,7 +51,7 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
     if not all(is_device) or len(placement) != p * v or len(set(placement)) < p:
         raise BuildError(
             f"placement={shown(list(placement))} is not a list of {p * v} devices from 0 to {p - 1} with each of them; "
-            f"such as {turned.tolist()!s:.80}"
+            f"use one such as {turned.tolist()!s:.80}, or another stages_per_device than {v}"
         )
     return np.array(placement, np.int64)
 
@@ -99,15 +100,16 @@ class Problem:
         problem.check_limits()
         return problem
 
-    def check_limits(self, name: str = "memory_limit", what: str = "activations") -> None:
-        """Raise BuildError if a device may not hold one microbatch from its first F to its last W."""
-        needed = np.bincount(self.device_of, self.held[: self.stages], minlength=self.devices)
+    def check_limits(self, weights: np.ndarray | float = 0.0) -> None:
+        """Raise BuildError if a device may not hold one microbatch, and `weights` bytes, from its first F to last W."""
+        needed, unit = np.bincount(self.device_of, self.held[: self.stages], minlength=self.devices), self.unit or 1.0
         short = np.flatnonzero(self.limits < needed - ROUNDING)
         if len(short):
-            d = int(short[0])
+            d, given, needed = int(short[0]), self.limits * unit + weights, needed * unit + weights
+            name, what = ("memory_limit_bytes", "B with its weights") if self.unit else ("memory_limit", "activations")
             raise BuildError(
-                f"{name}={self.limits[d]:g} on device {d}: one microbatch alone needs {needed[d]:g} {what} there; "
-                f"use at least {needed.max():g}"
+                f"{name}={given[d]:g} on device {d}: one microbatch alone needs {rounded_up(needed[d])} {what} there; "
+                f"use at least {rounded_up(needed.max())}"
             )
 
     @property

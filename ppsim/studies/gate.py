@@ -99,7 +99,7 @@ class Tolerance:
 
     def limit(self, measure: str, value: float) -> float:
         """Return the worst value that still passes."""
-        allowed = max(self.absolute.get(measure, 0.0), (self.relative + NOISE) * abs(value))
+        allowed = max(self.absolute.get(measure, 0.0), self.relative * abs(value)) * (1 + NOISE) + NOISE * abs(value)
         return value + allowed if MEASURES[measure].bigger_is_worse else value - allowed
 
 
@@ -248,8 +248,7 @@ def config_findings(
 def _against(
     config: str, name: str, numbers: Numbers, old: Mapping[str, float | None], tolerance: Tolerance
 ) -> Finding:
-    after, unit = numbers[name]
-    before = old[name]
+    (after, unit), before = numbers[name], old[name]
     if before is None or after is None:
         verdict = "same" if before == after else "new" if before is None else "lost"
         return Finding(config, name, unit, before, after, verdict)
@@ -378,7 +377,10 @@ _MEANINGS = {  # of verdicts
 def row(finding: Finding) -> list[str]:
     """Return config, measure, baseline, now, allowed and verdict of a finding, as text with units."""
     numbers = finding.before, finding.after, finding.limit
-    values = [value_text(number, finding.unit, places=2) for number in numbers]  # a change below 0.1 % can fail
+    for places in (2, 4, 7, 10):  # a change below 0.1 % can fail
+        values = [value_text(number, finding.unit, places=places) for number in numbers]
+        if values[1] != values[2] or not finding.failed:
+            break
     mark = f", memory {finding.fit}" * (finding.measure == "makespan" and finding.fit in ("tight", "over"))
     return [visible(finding.config), finding.measure, *values, finding.verdict + mark]
 
@@ -418,8 +420,7 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
 
 def markdown_report(findings: Sequence[Finding]) -> str:
     """Return a Markdown table of the changes, for a CI summary."""
-    failed = counted(sum(finding.failed for finding in findings), "check")
-    lines = [f"### ppsim check: {failed} failed", ""]
+    lines = [f"### ppsim check: {counted(sum(finding.failed for finding in findings), 'check')} failed", ""]
     shown = [finding for finding in findings if finding.verdict != "same"]
     if shown:
         lines += [markdown_row([*_HEADING, "time that changed, all devices"]), "|---|---|--:|--:|--:|---|---|"]
@@ -431,8 +432,7 @@ def junit_report(findings: Sequence[Finding]) -> str:
     """Return JUnit XML: one test case per config and measure, and one per config and limit."""
     from xml.etree import ElementTree
 
-    failures = sum(finding.failed for finding in findings)
-    counts = {"tests": len(findings), "failures": failures, "errors": 0, "skipped": 0}
+    counts = {"tests": len(findings), "failures": sum(one.failed for one in findings), "errors": 0, "skipped": 0}
     suite = ElementTree.Element("testsuite", {"name": "ppsim check"} | {name: str(n) for name, n in counts.items()})
     for finding in findings:
         name = f"limit of {finding.measure}" if finding.of_limit else finding.measure
