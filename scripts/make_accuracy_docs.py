@@ -44,6 +44,7 @@ from accuracy_runs import (
 )  # fmt: skip
 from catalogue import relative_speed
 from make_towers_docs import predictions
+from price_out_of_view import PEAK_COLUMNS, PEAKS
 from published import CONSTANTS, DATA, LEFT_OUT, read_runs, refused_runs
 from published_memory import Peak, published_peaks
 
@@ -79,6 +80,10 @@ CALIBRATED = {name: f"nanotron {name}, up to 64 nodes" for name in ("1B", "3B", 
 CALIBRATED_NODES = ("all", "1 to 64")
 Parts = Mapping[tuple[str, str], np.ndarray]  # of steps inside intervals, by class and source
 ERRORS = ("runs", "median error", "mean of absolute errors", "worst")
+PEAK_OF = {
+    "allocated": "tensors, allocated by PyTorch", "reserved": "what PyTorch's allocator reserved",
+    "whole GPU": "the whole GPU, with CUDA's context and NCCL's buffers",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -124,6 +129,7 @@ def pages(
         "fp8": _source_rows(checks),
         "fp8_bf16": _speedup_rows(runs),
         "memory": _memory_rows(peaks),
+        "judged_peaks": _judged_peak_rows(),
         "peaks": _peak_rows(peaks),
         "sweeps": _sweep_rows(bf16),
         "slots": _slot_rows(),
@@ -383,6 +389,23 @@ def _constant_rows() -> Iterator[tuple[str, ...]]:
     rows = {"nothing: what the package uses": FITTED} | left_out_constants()
     for name, constants in rows.items():
         yield (name, *(f"{constants[key]:.3g}" for key in CONSTANTS))
+
+
+def _judged_peak_rows() -> Iterator[tuple[str, ...]]:
+    """Yield the errors of the peaks of docs/data/peaks.json, by what they measure and by their part in the laws."""
+    yield ("what the source measures", "part in the laws", "sources", "runs", "error of the median source",
+           "mean of absolute errors")  # fmt: skip
+    rows = [dict(zip(PEAK_COLUMNS, row, strict=True)) for row in json.loads(PEAKS.read_text(encoding="utf-8"))["peaks"]]
+    for judges, part in ((True, "no"), (False, "yes")):
+        for of in ("allocated", "reserved", "whole GPU"):
+            errors = dict[str, list[float]]()
+            for row in rows:
+                if (row["judges"], row["of"]) == (judges, of):
+                    errors.setdefault(row["source"], []).append(row["predicted"] / row["measured"] - 1)
+            middle = [float(np.median(each)) for each in errors.values()]
+            size = np.mean([np.mean(np.abs(each)) for each in errors.values()])
+            yield (PEAK_OF[of], part, str(len(errors)), str(sum(map(len, errors.values()))),
+                   _signed(float(np.median(middle))), percent_text(float(size), 0))  # fmt: skip
 
 
 def _memory_rows(peaks: Sequence[Peak]) -> Iterator[tuple[str, ...]]:

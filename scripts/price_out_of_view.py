@@ -6,6 +6,7 @@ view, and intervals come from the errors that they had before.
 `python scripts/price_out_of_view.py FOLDER` prices the sources that were set aside before, with the laws of
 today, and writes docs/data/further_runs.json; it takes some minutes. FOLDER holds the sources' own files:
 hagemann/*.xlsx, nemo.md, bridge.md, bridge_archive.md, llm_foundry.md and playbook.html.
+`python scripts/price_out_of_view.py peaks` predicts once those peaks of memory that docs/data/peaks.json lacks.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from ppsim.costs.spread import class_of, scales
 from ppsim.studies.evaluation import kendall_tau
 
 SET_ASIDE, OUT_OF_VIEW, FURTHER = DATA / "set_aside.yaml", DATA / "out_of_view.json", DATA / "further_runs.json"
+PEAKS = DATA / "peaks.json"
+PEAK_COLUMNS = ("run", "source", "of", "judges", "measured", "predicted")  # bytes of a device, as first predicted
 NOT_YET = "not yet"
 COLUMNS = ("name", "source", "group", "framework", "sweep", "measured", "predicted", "tokens", "scales", "peak")
 COUNTS = ("ran", "ran_but_predicted_not_to_fit", "crashed", "crashed_and_predicted_not_to_fit")
@@ -106,7 +109,9 @@ class Found(NamedTuple):
 def main(folder: str = "") -> None:
     """Price every run and write the results."""
     data = read_runs()
-    if folder:
+    if folder == "peaks":
+        write_peaks()
+    elif folder:
         found = (
             run
             for source in (hagemann, nemo, bridge, llm_foundry, playbook, set_aside_before)
@@ -140,6 +145,21 @@ def write(path: Path, about: str, found: Iterable[Found], before: Iterable[list[
     heads = {"about": about, "refused": refused, "fits": fits, **more, "columns": COLUMNS}
     top = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in heads.items())
     write_atomically(path, f'{{{top},\n"runs": [\n{lines}\n]}}\n')
+
+
+def write_peaks() -> None:
+    """Predict the peaks that were not predicted before, and add them to their file."""
+    rows = json.loads(PEAKS.read_text(encoding="utf-8"))["peaks"] if PEAKS.exists() else []
+    known, sources = {row[0] for row in rows}, {one["name"]: one for one in read_runs(SET_ASIDE)["sources"].values()}
+    days = {str(source["priced"]) for source in sources.values()} - {NOT_YET}
+    for run in (run for day in sorted(days) for run in set_aside(day)):
+        if run.peak is not None and run.name not in known:
+            about = sources[run.source]
+            of = re.search("whole GPU|reserved|allocated", about["peaks"])
+            row = priced(run)
+            rows.append((run.name, run.source, of[0] if of else "not said", about["peaks_judge"], *row["peak"]))
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    write_atomically(PEAKS, f'{{"columns": {json.dumps(PEAK_COLUMNS)},\n"peaks": [\n{lines}\n]}}\n')
 
 
 def set_aside(priced: str = NOT_YET) -> Iterator[Found]:
