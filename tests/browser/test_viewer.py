@@ -642,6 +642,12 @@ def test_a_double_click_goes_from_mixed_colours_to_single_actions_and_back(page,
     page.until(f"return location.hash.includes('t=') && !{mixed}")
     page.run(twice, page.find(CANVAS))
     page.until(f"return !location.hash.includes('t=') && {mixed}")
+    path.write_text(page_of(ppsim.simulate(ppsim.build("1f1b", devices=128, microbatches=16))), encoding="utf-8")
+    page.open(path.as_uri())  # rows are lower than boxes are wide
+    page.keys("body", "t")
+    assert "double click" in page.text(".selection")
+    page.run(twice, page.find(CANVAS))
+    page.until("return document.querySelector('.legend').textContent.includes('transfer; of a backward')")
 
 
 def test_steps_along_the_path_make_rows_legible_and_the_view_comes_back(page, many):

@@ -121,13 +121,13 @@ const hasAreas = (chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 4);   
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
   const path = [...place.path].filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = [];
   for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
-    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words);
-    if (x2 - x1 < wide || (y2 - y1) * place.row - gap < 14) continue;
-    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + wide / 2, x2 - wide / 2), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
-    const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < wide / 2 + 4) && isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - wide / 2 - 4 && toX(chart.start(item)) < x + wide / 2 + 4 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
+    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words), half = wide / 2 + 2;
+    if (x2 - x1 < 2 * half || (y2 - y1) * place.row - gap < 14) continue;
+    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + half, x2 - half), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
+    const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < half + 2) && isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - half - 2 && toX(chart.start(item)) < x + half + 2 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
     if (!spot || named.some(([other, y]) => other === words && Math.abs(y - spot[1]) < 60)) continue;   // once is enough
     named.push([words, spot[1]]);
-    write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: wide + 4 });
+    write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: 2 * half });
   }
 }
 

@@ -170,9 +170,9 @@ function listen() {
   canvas.addEventListener("pointerleave", (event) => { if (event.pointerType === "touch") return; latest = null; hideTip(); if (hovered) { hovered = null; redraw(); } });
   for (const [name, is_key] of [["keydown", true], ["pointerdown", false]]) document.addEventListener(name, () => { if (keyed !== is_key) { keyed = is_key; redraw(); } });
   for (const name of ["focus", "blur"]) canvas.addEventListener(name, redraw);
-  canvas.addEventListener("dblclick", ({ offsetX, offsetY }) => {   // from mixed colours to single actions, from there to all
+  canvas.addEventListener("dblclick", ({ offsetX, offsetY }) => {   // from small boxes to legible ones, from there to all
     const { chart } = placeAt(offsetY);
-    if (isMixed(chart)) zoom(boxWidth(chart) / LEGIBLE, toTime(offsetX), offsetY); else showWhole();
+    if (!isMixed(chart) && !isLow(chart)) showWhole(); else { zoom(Math.min(boxWidth(chart) / LEGIBLE, 1), toTime(offsetX), offsetY); if (isLow(chart)) zoomRows(12 / rowHeight(chart), offsetY); }
   });
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });

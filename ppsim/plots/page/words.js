@@ -140,5 +140,5 @@ function chainLine(chart, chain) {   // a summary of the chain: steps, seconds i
   const actions = chain.filter((item) => !chart.isTransfer(item)), count = actions.length, worked = sum(actions), moved = sum(chain.filter((item) => chart.isTransfer(item)));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
-  return `line to the step's start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}, ${lengthText(moved)} in transfers${waits}`;
+  return `line to the step's start: ${count} action${count === 1 ? "" : "s"} of ${onAxis(worked)}${moved > 0 ? `, ${lengthText(moved)} in transfers` : ""}${waits}`;
 }
