@@ -111,7 +111,7 @@ def test_plotly_marks_later_stages_and_draws_slots_in_two_halves():
 def test_plotly_names_every_large_area_of_an_overview():
     delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
     names = [one.text for one in run("zb-v", 64, 256, delayed).to_plotly().layout.annotations]
-    assert sorted(names) == ["F", "F", "F + I + W", "F + I + W + idle", "I + idle", "I+W+idle", "W"]
+    assert sorted(names) == ["F", "F", "F + I + W", "F + I + W + idle", "I + W +<br>idle", "I + idle", "W"]
 
 
 def test_hover_tells_action_device_times_and_what_it_waited_for():

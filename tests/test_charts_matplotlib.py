@@ -7,7 +7,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
-from itertools import pairwise
+from itertools import combinations, pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ from charts import (
     THEMES,
     PixelColumns,
     areas,
-    borders,
     costs_text,
     draw,
     draw_bars,
@@ -31,6 +30,7 @@ from charts import (
     make_boxes,
     picture,
 )  # fmt: skip
+from colour_distances import lighter
 from command_line import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -108,7 +108,7 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
         assert {"F", "F + B", "B + idle"} == {*numbers_of(run("1f1b", 64, microbatches).plot())}
     delayed = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
     column = run("zb-v", 64, 256, delayed).plot(width=3.3)  # low for some of them
-    assert {"I+idle", "I+W+\nidle", "F + I + W", "W"} <= set(numbers_of(column))
+    assert {"I+idle", "I+W+\nidle", "F+I+W", "W"} <= set(numbers_of(column))  # in one spacing
     split = run("interleaved-1f1b", 16, 64, delayed, stages_per_device=4).plot(width=3.3)
     assert sorted(numbers_of(split)) == ["F", "F + B"]  # once, and in one line where rows have gaps
     few = run("zb-h1", costs=costs).plot()
@@ -842,13 +842,12 @@ def test_a_legend_names_the_marks_of_boxes_that_are_high_enough():
     assert "enters at the other end" not in words_of(run("chimera", 64, 64).plot())
 
 
-def test_a_critical_path_is_a_frame_where_it_turns_back_and_forth_after_few_pixels():
+def test_a_critical_path_is_one_step_where_it_turns_back_and_forth_after_few_pixels():
     config = ppsim.load_config(ROOT / "configs" / "llama-3-70b-64xh100.yaml")  # its path changes rows each 0.7 pixels
     lines = [one for one in config.simulate().plot(critical_path=True).axes[0].collections if one.get_gid()]
     for ends in (np.array(part.get_segments()) for part in lines):
         begin = ends[ends[:, :, 0].max(axis=1) < 0.29]
-        assert len(begin) == 4  # seconds in which it goes from device 0 to 3 five times
-        assert sorted(np.rint(begin[:, :, 1] - 0.45).ravel().tolist()) == [0] * 4 + [3] * 4
+        assert np.rint(begin[:, :, 1] - 0.45).tolist() == [[0, 0], [0, 3], [3, 3]]  # it goes from 0 to 3 five times
         assert len(ends) > 20
 
 
@@ -1293,14 +1292,63 @@ def test_lines_share_no_colour_while_another_is_free():
         assert len({line.get_color() for line in axes.lines}) == len(names)
 
 
-def test_areas_of_nearly_one_tone_have_a_straight_line_between_them_in_grey():
-    boxes = make_boxes(run("zb-h1", 64, 256, ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.1)))
-    lines = borders(boxes, GREY)
-    assert len(lines) == 2  # F + I + idle beside F + I + W, and I + W + idle beside W
-    for (left, top), (right, bottom) in lines:
-        assert abs(top - 0.5) < 8
-        assert abs(bottom - 63.5) < 8
-        assert abs(right - left) == pytest.approx(64, rel=0.3)  # a device takes over the next one's work after 1.1 s
+def test_all_charts_of_a_picture_are_boxes_or_all_are_areas():
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    runs = [run(name, 16, 64, costs) for name in ("1f1b", "interleaved-1f1b", "zb-v")]
+    figure = compared(runs)
+    areas_of = [{text.get_text() for text in rows.numbers()} for rows in rows_of(figure)]
+    assert [{"F", "F + B", "B + idle"} <= names for names in areas_of] == [True, True, False]
+    assert {"F", "F + I + W", "I", "I + W", "W"} <= areas_of[2]
+    assert "second stage of the device" not in words_of(figure)  # areas have no marks
+    single = words_of(runs[0].plot())
+    assert "narrow actions mix their colours" not in single
+    long = run("1f1b", 4, 8, ppsim.Costs(forward=10.0, backward=20.0))  # its boxes stay boxes
+    assert [len(rows.numbers()) for rows in rows_of(compared([long, run("1f1b", 64, 128)]))] == [64, 3]
+
+
+def test_the_period_of_a_mixture_is_that_of_its_steady_part():
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    assert make_boxes(run("v-half", 64, 64, costs)).period == 3.0  # of 2 s in its long drain
+
+
+def test_mixtures_of_a_run_with_jitter_end_at_long_stretches_alone_and_have_their_names_once():
+    schedule = ppsim.build("zb-h1", devices=64, microbatches=64)
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.2)
+    noisy = ppsim.simulate(schedule, costs, jitter=ppsim.Jitter(actions=0.15), seed=3)
+    boxes, even = make_boxes(noisy), make_boxes(ppsim.simulate(schedule, costs))
+    assert boxes.longest_mixed == 4 * boxes.period
+    assert even.longest_mixed == even.period
+    assert sorted(numbers_of(noisy.plot())) == ["F", "F + I + idle", "F + idle", "I + W + idle", "W"]
+
+
+def test_a_kind_of_a_device_has_numbers_on_nearly_all_boxes_or_on_none():
+    schedule = ppsim.build("1f1b", devices=8, microbatches=16)
+    noisy = ppsim.simulate(schedule, ppsim.Costs(latency=0.3), jitter=ppsim.Jitter(actions=0.15), seed=3)
+    assert sorted(map(int, numbers_of(noisy.plot()))) == sorted([*range(16)] * 8)  # backwards alone
+
+
+def test_a_comparison_of_twelve_schedules_fits_on_a_page():
+    assert compared([run("1f1b", 8, 16)] * 12).get_figheight() < 9.5
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "words"),
+    [(4, "later stage: longer line"), (8, "later stage: longer line in wide actions"), (16, "later stage")],
+)
+def test_a_legend_promises_longer_marks_only_where_boxes_have_them(microbatches, words):
+    figure = run("interleaved-1f1b", 4, microbatches, stages_per_device=4).plot()
+    assert {text for text in words_of(figure) if text.startswith("later stage")} == {words}
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zb-v", "dualpipe-v", "interleaved-1f1b"])
+def test_neighbouring_areas_differ_in_grey(name):
+    costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
+    found = areas(make_boxes(run(name, 64, 256, costs)))
+    shown = [*((area.words, area.colour(GREY), area.runs) for area in found), ("idle", GREY.idle, {})]
+    for (words, colour, runs), (others, other, beside) in combinations(shown, 2):
+        near = [row for row, run in runs.items() if row in beside and abs(run.last - beside[row].first) <= 4]
+        if words != others and (len(near) > 4 or not beside):
+            assert lighter(colour, other) >= 5, (words, others)
 
 
 def test_areas_of_the_same_kinds_with_little_and_with_much_idle_time_have_a_name_each():

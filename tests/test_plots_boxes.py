@@ -59,7 +59,7 @@ def test_marks_show_local_stages_directions_and_steps(name, options, stages, mar
         assert sorted(set(local[rows].tolist())) == list(range(stages))
         for number in range(stages):
             assert len(set(schedule.stage[rows & (local == number)].tolist())) == 1
-    seen = {"stage": stages > 1, "reverse": boxes.reverse.any()}
+    seen = {"stage": stages > 1, "longer": stages > 2, "reverse": boxes.reverse.any()}
     marked = {sort: Kind.F for sort, is_seen in seen.items() if is_seen}
     entries = legend_entries([boxes], marked)
     assert [entry.text for entry in entries if entry.sort in ("stage", "reverse", "steps")] == marks

@@ -16,7 +16,7 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
-from ppsim.plots.palette import Theme, contrast, mixed
+from ppsim.plots.palette import Theme, mixed
 from ppsim.plots.pixels import WINDOWS, kind_shares
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
@@ -24,7 +24,6 @@ _JUMP = 0.07  # of an area's time: where a kind's part changes by more at once, 
 _KINDS = (1 << 16) - 1  # bits of a code that say which kinds, and whether idle time, an area has
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
-_BESIDE, _ALIKE = 4, 1.4  # maximum cells between neighbours, and contrast of those with a line between them
 _OFTEN = 3  # areas of one mix; if there are more, the largest alone is named
 NO_PATH = np.empty((0, 2, 2))
 _COLUMNS, _ROWS = 1024, 64  # maximum cells of the grid in which areas are searched
@@ -73,9 +72,9 @@ def areas(boxes: Boxes) -> list[Area]:
     edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
     cell = finish / _COLUMNS, devices / len(rows)
-    parts = parts_around(boxes, rows, edges, boxes.period)
+    parts = parts_around(boxes, rows, edges, boxes.longest_mixed)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
-    least = max(round(1.5 * boxes.period / edges[1]), 4)  # of cells; narrower runs are between two areas
+    least = max(round(1.5 * boxes.longest_mixed / edges[1]), 4)  # of cells; narrower runs are between two areas
     whole, at, reach = np.stack([*parts.values()]), np.arange(_COLUMNS), 2 * least
     code += ((1.0 - whole.sum(axis=0) >= _IDLE) & (code > 0)).astype(int) << 15
     is_one = code[:, np.maximum(at - reach, 0)] == code[:, np.minimum(at + reach, _COLUMNS - 1)]
@@ -92,60 +91,33 @@ def areas(boxes: Boxes) -> list[Area]:
 
 def named_areas(
     boxes: Boxes, wide: Callable[[str], float], line: float, several: bool = True, path: np.ndarray = NO_PATH
-) -> Iterator[tuple[Area, str, float, float, float]]:
-    """Yield areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
+) -> list[tuple[Area, str, float, float, float]]:
+    """Return areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
 
-    Names have one line, or two if `several`, with blanks and space above and below them, or without. `wide` returns the
-    width of a text in seconds; lines are `line` devices apart. Names are not on the lines of a `path`, (lines, 2, 2) in
-    seconds and devices.
+    Names have one line, or two if `several`, with space above and below them, or without; all have blanks, or none if
+    more areas are then named. `wide` returns the width of a text in seconds; lines are `line` devices apart. Names are
+    not on the lines of a `path`, (lines, 2, 2) in seconds and devices.
     """
-    every, named = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top)), set[str]()
-    count = Counter(area.words for area in every)
+    every = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top))
+    count, often = Counter(area.words for area in every), _OFTEN * (boxes.longest_mixed == boxes.period)
     crossed = _cells(path, every[0].cell) if every else NO_PATH
-    for area in (area for area in every if area.words not in named or count[area.words] <= _OFTEN):
-        kinds, (second, device) = area.words.split(" + "), area.cell
-        runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in area.runs.items()}
-        for each, plus, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], (" + ", "+"), _AROUND):
-            lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
-            words = f"{plus.rstrip()}\n".join(lines)
-            cells = max(map(wide, words.split("\n"))) / second, (len(lines) + around) * line / device
-            if place := _roomiest(runs, *cells):
-                top, bottom, first, last = place
-                named.add(area.words)
-                yield area, words, first * second, last * second, (top + bottom) / 2 * device
-                break
 
+    def name(plus: str) -> Iterator[tuple[Area, str, float, float, float]]:
+        named = set[str]()
+        for area in (area for area in every if area.words not in named or count[area.words] <= often):
+            kinds, (second, device) = area.words.split(" + "), area.cell
+            runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in area.runs.items()}
+            for each, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], _AROUND):
+                lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
+                words = f"{plus.rstrip()}\n".join(lines)
+                cells = max(map(wide, words.split("\n"))) / second, (len(lines) + around) * line / device
+                if place := _roomiest(runs, *cells):
+                    top, bottom, first, last = place
+                    named.add(area.words)
+                    yield area, words, first * second, last * second, (top + bottom) / 2 * device
+                    break
 
-def borders(boxes: Boxes, theme: Theme) -> list[np.ndarray]:
-    """Return the straight lines between areas in nearly one tone, as points in seconds and devices.
-
-    They go on to where one of the areas narrows to a point: its last rows are too narrow to be found.
-    """
-    every, found = areas(boxes), dict[tuple[int, int], list[tuple[float, float]]]()
-    colours = [area.colour(theme) for area in every]
-    shown = sorted({row for area in every for row in area.runs})
-    for row in shown:
-        runs = sorted((area.runs[row], number) for number, area in enumerate(every) if row in area.runs)
-        for (one, left), (other, right) in pairwise(runs):
-            if other.first - one.last <= _BESIDE and contrast(colours[left], colours[right]) < _ALIKE:
-                middle = (one.last + other.first) / 2 * every[left].cell[0]
-                found.setdefault((left, right), []).append((middle, row))
-    lines = []
-    for pair, line in ((pair, np.array(points)) for pair, points in found.items()):
-        way, rows, (second, device) = line[-1] - line[0], line[:, 1], every[0].cell
-        apart = line[:, 0] - np.interp(rows, rows[[0, -1]], line[[0, -1], 0])
-        if way[1] >= len(shown) / 4 and np.abs(apart).max() <= _BESIDE * second:  # straight
-            ends = (int(rows[0]), -1), (int(rows[-1]), 1)
-            beyond = [min(_rows_to_point(every[one].runs, *end) for one in pair) / way[1] for end in ends]
-            above, below = (one if one < 1.5 else 0.5 / way[1] for one in beyond)
-            lines.append(np.array([line[0] - above * way, line[-1] + below * way]) * (1, device) + (0, device / 2))
-    return lines
-
-
-def _rows_to_point(runs: dict[int, _Run], row: int, way: int) -> float:
-    """Return the rows from the middle of a row of an area to where it is a point; infinity if it does not narrow."""
-    wide = [run.last - run.first for at in range(9) if (run := runs.get(row - way * at))]
-    return wide[0] * (len(wide) - 1) / (wide[-1] - wide[0]) if wide[-1] > wide[0] else np.inf
+    return max(([*name(plus)] for plus in (" + ", "+")), key=len)
 
 
 def parts_around(

@@ -24,6 +24,8 @@ from ppsim.timeline import TimelineColumns
 
 _MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
 SECOND, REVERSE = "second stage of the device", "enters at the other end"  # what marks mean
+_EVEN = 0.02  # of a usual box: boxes this close to it are equal to it
+_NUMBERED = 0.75  # of a device's boxes of a kind: if fewer hold a number, none has one
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
@@ -47,7 +49,10 @@ class Boxes(Spans):
     plain: bool = False
     reserved: frozenset[str] = frozenset()  # sorts of lanes of all charts of a picture, so that boxes have one height
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
-    narrowest: float = 0.0  # seconds: smallest median box of all charts of a picture, which look alike; 0: its own
+    # of all charts of a picture, which look alike; 0: its own. Seconds: smallest median box; pixels per second: largest
+    # scale at which a chart mixes its colours
+    narrowest: float = 0.0
+    mixing: float = 0.0
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them."""
@@ -69,8 +74,15 @@ class Boxes(Spans):
             where = schedule.device[mine] * np.int64(schedule.num_stages) + schedule.stage[mine]
             order = np.lexsort((start[mine], where))
             apart = np.diff(start[mine[order]])[np.diff(where[order]) == 0]
-            found.append(float(np.median(apart)) if len(apart) else 0.0)
+            found.append(float(np.quantile(apart, 2 / 3, method="nearest")) if len(apart) else 0.0)
         return max(found) or self.median
+
+    @cached_property
+    def longest_mixed(self) -> float:
+        """Seconds of one kind that are part of a mixture: a period, or several if most boxes differ from usual ones."""
+        even = [(self.kind == kind) & (self.slot == slot) & (np.abs(self.length / usual[self.device] - 1.0) < _EVEN)
+                for (kind, slot), usual in self.usual.items()]  # fmt: skip
+        return self.period * (1.0 if 2 * np.sum(even) >= np.count_nonzero(self.length) else 4.0)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -183,10 +195,10 @@ class Boxes(Spans):
     ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray, str]]:
         """Return by kind the size of its boxes' labels, 0 without one, whether these have numbers, and their letter.
 
-        Boxes that hold the longest number of the chart have numbers, so that equal boxes are alike, unless most devices
-        or one whose usual box is half as wide as the widest would have none. If `lettered`, the letter of the kind is
-        before the numbers, and alone where they do not fit; no kind has letters if one does not hold its own. A box
-        that is nearly as wide as its device's usual one counts as that. All labels have one size.
+        Boxes that hold the longest number of the chart have numbers, if nearly all of their kind and device do, unless
+        most devices or one whose usual box is half as wide as the widest would have none. If `lettered`, the letter of
+        the kind is before the numbers, and alone where they do not fit; no kind has letters if one does not hold its
+        own. A box that is nearly as wide as its device's usual one counts as that. All labels have one size.
         """
         found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
@@ -198,6 +210,8 @@ class Boxes(Spans):
             number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
             holds = number_size(characters, usual * second - LETTER_ROOM * lettered, high, digit) > 0
             number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()
+            having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (mine, number > 0))
+            number *= (holding >= _NUMBERED * having)[self.device]  # single ones looked like a code
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             found[kind, slot] = np.where(number > 0, number, alone), number > 0
         sizes = [size for size, _ in found.values()]
@@ -296,8 +310,8 @@ class LegendEntry:
 def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:
     """Return the legend of what these charts draw up to `until` seconds: kinds, idle time, marks, lanes.
 
-    `marked` has a kind whose boxes show marks of a later "stage", and of "reverse", if one does. The last entry names
-    the lanes that low rows leave out.
+    `marked` has a kind whose boxes show marks of a later "stage", of "reverse", "longer" ones and "full" ones, if one
+    does. The last entry names the lanes that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
     kinds = [kind for kind in palette.TITLES if kind in drawn]
@@ -305,8 +319,9 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
     found = [LegendEntry(slot if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
     if any(steady_bubble_fraction(boxes.timeline) > 0 for boxes in every):
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
+    longer = "" if "longer" not in marked else ": longer line in wide actions" if "full" in marked else ": longer line"
     several = any(boxes.locals > 2 for boxes in every)
-    words = {"stage": "later stage: longer line" if several else SECOND, "reverse": REVERSE}
+    words = {"stage": f"later stage{longer}" if several else SECOND, "reverse": REVERSE}
     found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
     if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
         found.append(LegendEntry("steps", "start of an iteration"))

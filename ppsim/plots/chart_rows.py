@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba_array
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
@@ -18,7 +18,7 @@ from matplotlib.transforms import IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.areas import borders, named_areas
+from ppsim.plots.areas import named_areas
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -112,7 +112,7 @@ class ChartRows(Artist):
         first, last = self._ax.get_xlim()
         columns = PixelColumns(first, last, max(round(place.width * finer), 1))
         height = max(round(place.row * self.boxes.timeline.schedule.devices * finer), 1)
-        rule = place.pixel / place.second
+        rule = 0.0 if self._is_mixed(place) else place.pixel / place.second
         dense = place.pixel * finer
         pixels = picture(self.boxes, self.theme, columns, height, gap=gap * finer, rule=rule, dense=dense)
         is_paper = np.all(pixels == channels(self.theme.paper), axis=2, keepdims=True)
@@ -197,12 +197,8 @@ class ChartRows(Artist):
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
-        for kind, mine, edges in boxes.parts(wide > scale.NARROWEST_GAP):
+        for kind, mine, edges in () if self._is_mixed(place) else boxes.parts(wide > scale.NARROWEST_GAP):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
-        if self.labels and theme is GREY and not gap and self._is_mixed(place):
-            corner, unit = (place.x(0.0), place.top), (place.second, -place.row)
-            lines = [np.array(line) * unit + corner for line in borders(boxes, theme)]
-            self._draw_part(LineCollection(lines, colors=theme.paper, linewidths=POINTS), renderer)
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 
@@ -272,26 +268,22 @@ class ChartRows(Artist):
         ink: str, aside: np.ndarray,
     ) -> Iterator[Text]:  # fmt: skip
         """Yield the words in the middle of their spans, or `aside` of it, in marks upwards, beside the path."""
-        (top, bottom), pixel = band, place.pixel
+        (top, bottom), pixel, rows = band, place.pixel, np.sort(self.path[:, :, 1])
+        crossing = {device: place.x(self.path[(rows[:, 0] < device) & (device < rows[:, 1]), 0, 0])
+                    for device in np.unique(spans.device[mine]).tolist()}  # fmt: skip
         thick, inset = scale.mark_bar((top - bottom) / pixel)
         shift = 0.4 * (thick + inset) * pixel * aside
-        middle = place.x(spans.start[mine] + spans.length[mine] / 2)
+        ends = place.x(spans.start[mine]), place.x(spans.end[mine])
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
             wide = (len(word) + scale.LETTER * word.startswith("W")) * self._digit * size * pixel
-            x = self._beside_path(place, spans, mine[at], float(middle[at]), wide)
-            if x is not None:
-                yield self._text(x, float(y), word, ink, size)
-
-    def _beside_path(self, place: Place, spans: Spans, span: int, x: float, wide: float) -> float | None:
-        """Return the middle of what upright lines leave of a span if they would cut a word at x; None without space."""
-        rows, half = np.sort(self.path[:, :, 1]), scale.PATH[1] / 2 * place.pixel
-        lines = place.x(self.path[(rows[:, 0] < spans.device[span]) & (spans.device[span] < rows[:, 1]), 0, 0])
-        if np.all(np.abs(lines - x) >= half + wide / 2):
-            return x
-        left = max(place.x(spans.start[span]), np.max(lines[lines < x] + half, initial=-np.inf))
-        right = min(place.x(spans.end[span]), np.min(lines[lines >= x] - half, initial=np.inf))
-        return float(left + right) / 2 if right - left >= wide else None
+            left, right = float(ends[0][at]), float(ends[1][at])
+            x, lines, half = (left + right) / 2, crossing[int(spans.device[mine[at]])], scale.PATH[1] / 2 * pixel
+            if np.any(np.abs(lines - x) < half + wide / 2):  # the middle of what they leave
+                left = np.max(lines[lines < x] + half, initial=left)
+                right = np.min(lines[lines >= x] - half, initial=right)
+            if right - left >= wide:
+                yield self._text(float(left + right) / 2, float(y), word, ink, size)
 
     def _text(self, x: float, y: float, words: str, ink: str, size: float) -> Text:
         """Return a text around a place in display units."""

@@ -21,6 +21,7 @@ from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
+from ppsim.plots.pixels import mixing_scale
 from ppsim.plots.scale import AT_BOUND
 
 MAX_TICKS = 10
@@ -29,6 +30,7 @@ _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
+_PAGE, _LOWEST_ROWS = 1180, 48  # height of all timelines, without memory, on a page; minimum height of the rows of one
 _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
 _STRIP_WITH_LIMIT, _TICK = 40, 23  # pixels: minimum height of memory with a limit; from the last row to its first tick
@@ -107,7 +109,8 @@ def _lay_out(
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     """Return the height in pixels of the rows of each chart of a figure of this width in pixels."""
-    limit, found = max(_ALL_ROWS / len(every), _FEWEST_ROWS), list[float]()
+    of_page = max(_PAGE / len(every) - _ABOVE - _BETWEEN, _LOWEST_ROWS)
+    limit, found = max(_ALL_ROWS / len(every), min(_FEWEST_ROWS, of_page)), list[float]()
     divided = _DIVIDED if any(boxes.divided for boxes in every) else 1.0
     for boxes in every:
         devices = boxes.timeline.schedule.devices
@@ -187,8 +190,9 @@ def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
     """Return the boxes of all charts of a figure of this width; rows that show lanes have space for the same ones."""
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
-    narrowest = min(boxes.median for boxes in every)
-    return [replace(boxes, narrowest=narrowest, reserved=boxes.reserved if boxes.plain else lanes) for boxes in shown]
+    narrowest, mixing = min(boxes.median for boxes in every), max(map(mixing_scale, shown))
+    alike = [replace(boxes, narrowest=narrowest, mixing=mixing) for boxes in shown]
+    return [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in alike]
 
 
 def _title_lines(title: str, room: float) -> list[str]:

@@ -24,7 +24,7 @@ from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import NARROWEST_FRAME
 
 TITLE = 14  # pixels, as all sizes below
-_LINE, _SWATCH, _SPACE, _SIZE = 18, 12, 12, 11
+_LINE, _WIDE, _SWATCH, _SPACE, _SIZE = (16, 18), 500, 12, 12, 11  # lines of legends narrower than 500 are low
 
 
 class Texts(NamedTuple):
@@ -148,12 +148,12 @@ class Legend:
 
     def height(self, width: float) -> float:
         """Return the height in pixels of a legend of this width."""
-        return _LINE * (1 + max((line for _, line in self._places(width)), default=0))
+        return _LINE[width >= _WIDE] * (1 + max((line for _, line in self._places(width)), default=0))
 
     def draw(self, writer: Writer, left: float, top: float, width: float) -> None:
         """Draw the legend into a figure, from a place in pixels from its left and upper edge."""
         for entry, (x, line) in zip(self.entries, self._places(width), strict=True):
-            y = top + line * _LINE
+            y = top + line * _LINE[width >= _WIDE]
             for part in self._swatch(entry, left + x, y, writer.high):
                 part.set_transform(writer.figure.dpi_scale_trans)
                 writer.figure.add_artist(part)

@@ -26,6 +26,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
+from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, PATH, row_gap
 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
@@ -103,12 +104,16 @@ def second_of(ax: Axes) -> float:
 
 
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
-    """Return a kind whose boxes show marks of a later "stage", and of "reverse", in rows of `row` pixels."""
+    """Return a kind whose boxes show marks of each sort, as for `legend_entries`, in rows of `row` pixels."""
     found, (top, bottom) = dict[str, Kind](), part_of_row(boxes.band)
     high = (row - row_gap(row, (boxes.narrowest or boxes.median) * second, boxes.apart)) * (bottom - top)
     is_high = high >= LOWEST_MARK * (1 + boxes.slot)
-    wide = (scale.mark_strength(boxes.length * second) > _SEEN) & (boxes.start < until) & is_high
-    for sort, marked in (("stage", boxes.local > 0), ("reverse", boxes.reverse)):
+    is_seen = (scale.mark_strength(boxes.length * second) > _SEEN) & (not is_mixed(boxes, second))
+    wide = is_seen & (boxes.start < until) & is_high
+    is_full = scale.mark_length(boxes.local, boxes.locals, boxes.length * second) == 1.0
+    later, inner = boxes.local > 0, (boxes.local > 0) & (boxes.local < boxes.locals - 1)  # the last has a full mark
+    sorts = {"stage": later, "reverse": boxes.reverse, "longer": inner & ~is_full, "full": inner & is_full}
+    for sort, marked in sorts.items():
         if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
             found[sort] = next(kind for kind in TITLES if kind in seen)
     return found
@@ -178,7 +183,7 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     """Return the lines of a path through these spans, float64 (lines, 2, 2).
 
     The path lies below the boxes; if the row has lanes there, upon their lower edge. Upright lines join its rows; in
-    low rows there is only a line from turn to turn. If turns are few pixels apart, a frame around them replaces them.
+    low rows there is only a line from turn to turn. If turns are few pixels apart, one upright line replaces them.
     """
     top, bottom, gap = row_edges(ax, boxes)
     second, high = second_of(ax), row_height(ax, boxes)
@@ -204,17 +209,17 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
-    drawn, frames = np.ones(len(points) - 1, bool), [NO_PATH]
+    drawn, steps = np.ones(len(points) - 1, bool), [NO_PATH]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
     for one, other in zip(turns[changes[::2]].tolist(), turns[changes[1::2]].tolist(), strict=True):
         drawn[2 * one : 2 * other] = False
         (left, right), rows = begin[[one, other]], lower[one : other + 1]
-        corners = [(left, rows.min()), (right, rows.min()), (right, rows.max()), (left, rows.max())]
-        frames.append(np.stack([corners, np.roll(corners, -1, axis=0)], axis=1))
+        times = np.array([[2 * left, left + right], [left + right, left + right], [left + right, 2 * right]])
+        steps.append(np.stack([times / 2, [rows[[0, 0]], [rows.min(), rows.max()], rows[[-1, -1]]]], axis=2))
     lines = np.stack([points[:-1], points[1:]], axis=1)[drawn]
     is_crossing = (lines[:, 0, 0] == lines[:, 1, 0]) & (np.ptp(lines[:, :, 1], axis=1) > 1.5)  # rows between its ends
     crossing = (_behind(boxes, line, top, bottom, second) for line in lines[is_crossing])
-    return np.concatenate([lines[~is_crossing], *crossing, *frames])
+    return np.concatenate([lines[~is_crossing], *crossing, *steps])
 
 
 def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:

@@ -11,11 +11,13 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.boxes import Boxes, halves
+from ppsim.plots.boxes import SHORTEST, Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
-_LONGEST_PERIOD = 8.0  # reference pixels: mixtures of longer periods keep their actions
+# reference pixels: mixtures of longer periods keep their actions, in a picture that mixes, and in one that need not
+_LONGEST_PERIOD, _SHORT_PERIOD = 24.0, 12.0
+_IDLE = 0.6  # of the longest stretch of one kind within a mixture: the longest idle time there
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
 _REACH = 1 + WINDOWS.max()  # of all of them, in halves of one
 
@@ -43,13 +45,19 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
     return max(min(max(4.5 - box, 1.0), 3.0), min(7.5 * dense - 4.5 * box, 3.0 * dense))
 
 
-def is_mixed(boxes: Boxes, second: float) -> bool:
-    """Return whether boxes mix their colours on paper, which has two columns per reference pixel.
+def mixing_scale(boxes: Boxes) -> float:
+    """Return the pixels per second below which boxes mix their colours on paper, with two columns per reference pixel.
 
-    In low rows slots do, and boxes without a gap, whose rows touch, if they can be mixed over a period.
+    In low rows slots always do, and boxes without a gap, whose rows touch, if they can be mixed over a short period.
     """
-    touch = boxes.median * second < scale.NARROWEST_GAP and boxes.period * second <= _LONGEST_PERIOD
-    return 2 * boxes.median * second < scale.SHARP or (boxes.plain and (touch or bool(boxes.slot.any())))
+    median, period = (max(seconds, SHORTEST) for seconds in (boxes.median, boxes.period))
+    touch = min(scale.NARROWEST_GAP / median, _SHORT_PERIOD / period) * boxes.plain
+    return np.inf if boxes.plain and boxes.slot.any() else max(scale.SHARP / 2 / median, touch)
+
+
+def is_mixed(boxes: Boxes, second: float) -> bool:
+    """Return whether boxes mix their colours; all charts of a picture do that have short periods, if one does."""
+    return second < mixing_scale(boxes) or (second < boxes.mixing and boxes.period * second <= _LONGEST_PERIOD)
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +73,7 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     """Return the begins and ends, (windows, columns), of the windows whose mean the columns of a device show.
 
     Where actions too narrow to be told apart mix, windows are as long as a period, so that mixtures are flat. They end
-    at what lasts longer than a period: idle time and stretches of one kind keep their colour.
+    at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time, which keep their colours.
     """
     finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
     first, last = (one[None] for one in bins(columns, foot, finish))
@@ -77,7 +85,8 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     is_new = np.append(True, (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:])
     borders = np.stack([start[is_new[: len(start)]], end[np.append(is_new[1:], True)[: len(end)]]], axis=1).ravel()
     borders = np.concatenate([[0.0], borders, [finish]])
-    edge = np.diff(np.pad((np.diff(borders) <= period).astype(int), 1))
+    longest = boxes.longest_mixed * np.resize([_IDLE, 1.0], len(borders) - 1)  # idle time is every second stretch
+    edge = np.diff(np.pad((np.diff(borders) <= longest).astype(int), 1))
     middle, reach = (first + last) / 2, (last - first) / 2
     begins, ends = np.append(borders[edge == 1], np.inf), np.append(borders[edge == -1], 0.0)
     at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
@@ -86,7 +95,10 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     own = np.where((begin <= middle) & (middle < end) & (own > reach), own, reach)
     inside = np.where(own > reach, np.clip(middle, begin + _REACH * own, end - _REACH * own), middle)
     shifted = inside + WINDOWS * np.where(own > reach, own, 0.0)
-    return shifted - own, shifted + own
+    after, before = (np.ceil(part * columns.per_second) for part in (end - first, last - begins[at + 1]))
+    away = (np.maximum(after, 0) - np.maximum(before, 0)) / columns.per_second  # of a mixture's outermost actions
+    is_free = (middle >= end) & (first + away >= end) & (last + away <= np.minimum(begins[at + 1], finish))
+    return shifted - own + away * is_free, shifted + own + away * is_free
 
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:

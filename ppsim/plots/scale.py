@@ -55,12 +55,12 @@ def round_ticks(last: float, max_ticks: int) -> np.ndarray:
 
 def gap_strength(width: np.ndarray) -> np.ndarray:
     """Return the strength (0..1) of the line of paper at the begin of each box."""
-    return np.minimum(1.0, 0.1 * width) * mark_strength(width)
+    return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
 
 
 def mark_strength(width: np.ndarray) -> np.ndarray:
-    """Return the opacity (0..1) of the marks of boxes, which fade in from 3 to 6 pixels."""
-    return np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
+    """Return the opacity (0..1) of the marks of boxes, which fade in from 5 to 6 pixels."""
+    return np.clip(width - 5.0, 0.0, 1.0)
 
 
 def row_gap(row: float, box: float, apart: float = APART) -> float:

@@ -79,12 +79,12 @@ function refresh() {   // after a change of the visible parts
 
 let explained = "";   // what the legend explains, as text
 function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), isLow(chart), hasLines(chart), chart.lanes.map((part) => isFramed(chart, part)), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
+  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), hasLengths(chart), isLow(chart), hasLines(chart), chart.lanes.map((part) => isFramed(chart, part)), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
   if (now !== explained) fillLegend();
   explained = now;
 }
 
-const hasMark = (chart, wide) => Math.min(wide, boxWidth(chart)) >= RULES.mark, isMarked = (chart) => hasMark(chart, boxWidth(chart)) && boxTall(chart) >= 6;   // shows marks of stages and directions
+const hasMark = (chart, wide) => Math.min(wide, boxWidth(chart)) >= RULES.mark, isMarked = (chart) => hasMark(chart, boxWidth(chart)) && boxTall(chart) >= 6, hasLengths = (chart) => boxWidth(chart) >= 4 * (chart.locals - 1);   // shows marks of stages and directions; of several stages, with different lengths
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
@@ -113,7 +113,7 @@ function fillLegend() {   // only what is drawn
   for (const kind of inOrder(kinds.values())) add(true, kind.title, fillOf(kind));
   add(charts.some((chart) => !isReal(chart) || Object.keys(chart.ledger).length), "idle", theme.idle);
   add(charts.some(isMixed), "narrow actions mix their colours");
-  add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : "later stage: longer line", theme.kinds[first], "under");
+  add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : `later stage${charts.some(hasLengths) ? ": longer line" : ""}`, theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", theme.on[first]);
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
