@@ -48,7 +48,9 @@ def test_a_config_on_the_command_line_is_open_at_once(page, explorer):
     page.find("#keys input[type=search]").send_keys("scatter")
     page.run("document.querySelector(\"select[name='layout.scatter_transfers']\").focus()")
     assert "tensor-parallel group" in page.find("select[name='layout.scatter_transfers'] + small").text
+    page.run("document.querySelector('[aria-label=Config]').focus()")
     choose(page, "Config", "unit-costs")
+    assert page.run("return document.activeElement.ariaLabel") == "Config"
     assert settled(page) == [run("1f1b")]
     assert page.find("#costs").is_displayed()
 

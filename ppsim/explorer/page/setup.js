@@ -68,7 +68,7 @@ function wrongFields() {   // [input, what it takes] of fields that no schedule 
 }
 
 function menu(text, values, value, set, meaning = "") {
-  const select = make("select", {}, ...values.map(([key, title]) => make("option", { value: key, textContent: title, selected: key === value })));
+  const select = make("select", { label: text }, ...values.map(([key, title]) => make("option", { value: key, textContent: title, selected: key === value })));
   select.addEventListener("pointerenter", () => { select.title = select.selectedOptions[0]?.textContent ?? ""; });   // what is cut
   select.addEventListener("change", () => set(select.value));
   return row(text, select, meaning);
