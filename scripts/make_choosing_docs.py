@@ -300,7 +300,11 @@ def draw(found: dict[str, Any]) -> None:
             "change of the step",
         ),
     ):
-        save_figure(functools.partial(draw_bars, rows, values, remarks, title, unit), IMAGES / f"{name}.svg")
+        bars = sorted(zip(rows, values, remarks, strict=True), key=lambda bar: -abs(bar[1]))
+        zeros = [bar for bar in bars if abs(bar[1]) < 5e-4 and not bar[2]]
+        if len(zeros) > 2:
+            bars = [*(bar for bar in bars if bar not in zeros), (f"{len(zeros)} others", 0.0, "")]
+        save_figure(functools.partial(draw_bars, *zip(*bars, strict=True), title, unit), IMAGES / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -1272,16 +1272,15 @@ def test_title_and_name_of_the_upright_axis_begin_at_one_edge(width):
     assert title.get_window_extent().x0 == pytest.approx(name.get_window_extent().x0, abs=2)
 
 
-def test_bars_are_sorted_and_have_their_values_with_a_true_minus():
+def test_bars_keep_their_order_and_have_their_values_with_a_true_minus():
     (axes,) = draw_bars(["a", "b", "c"], [-0.1, -0.5, 0.0], ["DP 1 -> 2", "", ""], "Changes", "change").axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a", "c"]
-    assert [text.get_text() for text in axes.texts if text.get_text()] == ["−50.0 %", "−10.0 %", "DP 1 → 2", "0.0 %"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["−10.0 %", "DP 1 → 2", "−50.0 %", "0.0 %"]
     assert axes.figure.get_suptitle() == "Changes"
 
 
-def test_ranked_bars_keep_their_order_and_without_notes_there_is_no_heading_of_notes():
-    (axes,) = draw_bars(["a", "b"], [0.1, 0.5], ["", ""], "Changes", "change", "idle time", ranked=True).axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+def test_bars_without_notes_have_no_heading_of_notes():
+    (axes,) = draw_bars(["a", "b"], [0.1, 0.5], ["", ""], "Changes", "change", "idle time").axes
     assert "idle time" not in {text.get_text() for text in axes.texts}
 
 
@@ -1361,11 +1360,6 @@ def test_areas_of_the_same_kinds_with_little_and_with_much_idle_time_have_a_name
     less, more = sorted(area.parts[Kind.F] for area in tones if area.words == "F + I + W")
     assert more == pytest.approx(1 / 3, abs=0.01)
     assert less == pytest.approx(1 / 5, abs=0.03)  # each second microbatch
-
-
-def test_bars_of_zero_without_a_note_are_one_row():
-    (axes,) = draw_bars([*"abcde"], [0.1, 0.0, 0.0, 0.0, 0.0], ["", "", "", "", "kept"], "Regret", "regret").axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "e", "3 others"]
 
 
 def test_one_part_of_a_dualpipe_slot_enters_at_the_other_end():

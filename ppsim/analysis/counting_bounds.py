@@ -3,8 +3,7 @@
 Microbatches that run on the same devices are interchangeable. The nth F of a stage starts after the nth F of the stage
 before it, and when its device has freed enough memory. These times limit the work that a device can have run before a
 given time, and the work that it can run after it. Before the time it has run no more F than fit with the memory freed
-by then. After the time it runs no more I, B and W than it held then or than belong to later F. The device idles for the
-rest of the time.
+by then. After the time it runs no more I, B and W than it held then or than belong to later F. Otherwise it idles.
 """
 
 from __future__ import annotations
@@ -181,8 +180,7 @@ def count_backward(path, limit, fitting, held, frees, freed, tails):
 class CountedActions(NamedTuple):
     """All actions of a kind and stage: earliest start and end of the nth, and the amounts that each takes and frees.
 
-    Times are seconds from the beginning, or from the end backwards. Backwards from the end, W and I take their amounts
-    and F frees them.
+    Times are seconds from the beginning, or from the end backwards, where W and I take their amounts and F frees them.
     """
 
     starts: np.ndarray

@@ -145,9 +145,7 @@ def fill(
     """
     checked = fill_items(items)
     placement = _Placement(run, checked, headroom, capacity)
-    for number in sorted(
-        range(len(checked)), key=lambda number: (checked[number].is_endless, -checked[number].duration)
-    ):
+    for number in sorted(range(len(checked)), key=lambda one: (checked[one].is_endless, -checked[one].duration)):
         placement.place(number)
     return placement.result()
 

@@ -83,8 +83,7 @@ class Gaps:
         """Move from an idle device's row over its transfer to the row whose end made the transfer ready.
 
         The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for no transfer, the
-        cursor moves to the row before: in a measured run an action may start late, and overhead ends where the row
-        before it ended.
+        cursor moves to the row before: a measured action may start late, and overhead ends where the row before did.
         """
         self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]

@@ -238,8 +238,7 @@ def memory_bound(summary: ScheduleSummary, table: CostTable) -> np.ndarray | Non
     Proof: an F adds its activation when it starts; a B, or I and W, frees it when it ends. A device runs its list in
     order, one action at a time, so that the list alone, not time, sets the amount held while each action runs. Every
     timeline reaches the amounts of each row of `peaks`; weights, gradients and optimizer state are there throughout.
-    Activations that leave the device count as nothing. The bound does not hold if lists are priorities (dispatch
-    "ready").
+    Activations that leave the device count as nothing. Lists that are priorities (dispatch "ready") have no bound.
     """
     if table.activation_bytes is None or table.state_bytes is None:
         return None

@@ -108,8 +108,7 @@ def call_fastest(function: Callable, rows: int, *arguments: Any) -> Any:
 def pays(function: Callable, rows: int) -> bool:
     """Return whether the compiled kernel ends sooner than plain Python, including loading and compiling.
 
-    Rows of earlier calls in plain Python count too. Therefore all calls together never take more than twice the time
-    of the better choice.
+    Rows of earlier calls in plain Python count too, so that all calls take at most twice the time of the better choice.
     """
     _rows_in_python[function] += rows
     many = _rows_in_python[function] >= ROWS_WORTH_COMPILING

@@ -94,8 +94,7 @@ def _digest(path: str, version: tuple[int, ...]) -> str:
 def write_atomically(path: str | PathLike[str], content: str | bytes | Iterable[bytes]) -> None:
     """Write to a temporary file next to `path`, then move it into place; ConfigError if that fails.
 
-    Large content may come in pieces. A link stays, and its target is replaced. A device or a pipe such as /dev/stdout
-    is written to directly.
+    Large content may come in pieces. A link stays; its target is replaced. Devices such as /dev/stdout are written to.
     """
     with _writing(path) as target:
         text = content.encode() if isinstance(content, str) else content

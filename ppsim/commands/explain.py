@@ -168,9 +168,7 @@ def _iterations(
         return Iterations([step], [chosen.timeline.makespan], 0, {0: (chosen.timeline, chosen.marks)})
     shown = numbers.index(step)
     wanted = [*dict.fromkeys([shown, int(seconds.argmin()), int(seconds.argmax()), *range(len(numbers))])]
-    found = {
-        index: readings(numbers[index]) for index in wanted[1 : max(MAX_ROWS // len(chosen.timeline.row_start), 3)]
-    }
+    found = {at: readings(numbers[at]) for at in wanted[1 : max(MAX_ROWS // len(chosen.timeline.row_start), 3)]}
     timelines = {index: (one.timeline, one.marks) for index, one in {shown: chosen, **found}.items()}
     return Iterations(numbers, seconds.tolist(), shown, timelines)
 

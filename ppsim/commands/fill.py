@@ -154,9 +154,7 @@ def _document(filling: Filling, headroom: float) -> dict[str, Any]:
                 filling.items, filling.placed.tolist(), filling.left_over.tolist(), strict=True
             )
         ],
-        "pieces": [
-            dict(zip(names, row, strict=True)) for row in zip(*(column.tolist() for column in columns), strict=True)
-        ],
+        "pieces": [dict(zip(names, row, strict=True)) for row in zip(*(one.tolist() for one in columns), strict=True)],
         "used_fraction": filling.used_fraction,
         **{name: plain(getattr(filling, name)) for name in by_device},
         "headroom": headroom,

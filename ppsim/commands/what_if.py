@@ -166,8 +166,7 @@ def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
 def _case(config, settings: list[str] | None, flags: dict) -> Config:
     """Return the config with its changes; if they change the schedule, its sizes are as in `ppsim compare`.
 
-    The options in the file apply to the file's family only. A family with a fixed number of stages ignores that number
-    in the file.
+    The options in the file apply to the file's family only. A family with a fixed number of stages ignores the file's.
     """
     name = flags["schedule"]
     if name not in schedules():

@@ -1,7 +1,6 @@
 """Seconds of what each kind of parallelism exchanges.
 
-Functions of a layer return two numbers: seconds inside its F, and inside its I (and so B). `EFFECTS` has the formulas
-and their sources.
+Functions of a layer return seconds inside its F, and inside its I (and so B). `EFFECTS` has formulas and sources.
 """
 
 from __future__ import annotations

@@ -171,8 +171,7 @@ class DerivedCosts(Setup):
         """Return the bytes that a backward of a stage adds, the largest of three amounts, which it holds in turn.
 
         These are the gradients of the loss, its largest recomputed layer (with the gradients around the layer's largest
-        product if all of it is recomputed), and the whole inputs and gradients of a block that sequence parallelism
-        splits.
+        product if all of it is recomputed), and whole inputs and gradients of a block that is split by sequence.
         """
         if not layers:
             return 0.0

@@ -255,9 +255,7 @@ class Costs:
 
     def _check_times(self) -> dict[str, str]:
         given = {name: getattr(self, name) for name in TIMES}
-        columns = {
-            name: None if value is None else _column(name, value, PARAMETERS[name]) for name, value in given.items()
-        }
+        columns = {name: None if one is None else _column(name, one, PARAMETERS[name]) for name, one in given.items()}
         for name, column in _complete(**columns).items():
             self._store(name, column)
         backward_known = any(given[name] is not None for name in TIMES[1:])

@@ -144,8 +144,7 @@ def _nearest(
 ) -> tuple[float, tuple[float, float], np.ndarray]:
     """Return the tail, seconds per FLOP and gap that fit `seconds` best, and the relative errors.
 
-    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the seconds that are not
-    fitted.
+    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the other seconds.
     """
     measured = np.array(seconds)
     wanted = np.maximum(1 - np.array(known) / measured, 0.0)

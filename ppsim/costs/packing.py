@@ -159,8 +159,7 @@ def _padded(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
 def _best_fit(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
     """Return bins of sequences, each put into the fullest bin that has room, in the order given.
 
-    In any order these are at most 1.7 times the fewest bins, plus 1; the longest first, at most 11/9 of them, plus 1
-    (Johnson et al. 1974).
+    In any order there are at most 1.7 times the fewest, plus 1; the longest first, 11/9, plus 1 (Johnson et al. 1974).
     """
     capacity = slots.tokens * slots.microbatch_size
     free: list[tuple[int, int]] = []  # free tokens and number of each bin, the fullest bin first
@@ -180,8 +179,7 @@ def _best_fit(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
 def _balanced(lengths: np.ndarray, slots: MicrobatchSlots) -> list[np.ndarray]:
     """Return as many bins as best fit needs, each sequence in the least loaded bin that has room, longest first.
 
-    This is Graham's rule for makespans (1969), with the capacity as a side condition; if it finds no room, the bins of
-    best fit stay.
+    This is Graham's rule for makespans (1969), with the capacity as a side condition; without room, best fit stays.
     """
     ordered, capacity = np.sort(lengths)[::-1], slots.tokens * slots.microbatch_size
     packed_first = _best_fit(ordered, slots)

@@ -215,8 +215,7 @@ class Cluster:
     def link_of_ring(self, size: int, distance: int) -> LinkSheet:
         """Return the link of a ring over `size` GPUs at a `distance` of GPUs from each other.
 
-        Beyond a node, its `distance` parallel rings share all of its cards, and a ring is never faster than the link
-        inside the node.
+        Beyond a node, its `distance` parallel rings share all of its cards; no ring is faster than the link inside it.
         """
         if size * distance <= self.gpus_per_node:
             return self.link.in_collectives

@@ -142,9 +142,7 @@ class PortLines:
         self.free: list[int] = []
         self.turn: dict[int, int] = {}
         if ports is not None and posts is not None:
-            self.ports_of = {
-                row: [port for port in own if port >= 0] for row, own in enumerate(ports.of_transfer.tolist())
-            }
+            self.ports_of = {at: [one for one in own if one >= 0] for at, own in enumerate(ports.of_transfer.tolist())}
             self.free = ports.capacity.tolist()
             sends = np.flatnonzero(posts.is_send)  # lower sender first, then program order
             self.turn = dict(zip(posts.transfer[sends].tolist(), sends.tolist(), strict=True))

@@ -84,8 +84,7 @@ def dualpipe_v(p: int, m: int, v: int, *, drain: str = "split") -> Iterator[Bloc
 def eight_steps(q: int, h: int, count: int, splits_drain: bool = True) -> Block:
     """Return the list of the device at distance q from its end, out of h; `count` microbatches run on each side.
 
-    Rows hold the side instead of the stage, and no microbatch yet. Unless it `splits_drain`, each B of the drain stays
-    whole.
+    Rows hold the side instead of the stage, and no microbatch yet. Unless it `splits_drain`, its drain has whole B.
     """
     f0, f1, b0, b1, i0, i1 = (Block(kind, side, -1) for kind in (Kind.F, Kind.B, Kind.I) for side in (NEAR, FAR))
     w = Block(Kind.W, NEAR, -1)

@@ -362,9 +362,7 @@ def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Ra
         ranges=_named_actions(unique),
         received=_sorted_spans([_span(event) for event in events if event["name"] in RECEIVED]),
         engine=_sorted_spans(used.engine),
-        matches=[
-            [(*_span(event), kind) for event in unique if (kind := pattern.kind(event["name"]))] for pattern in patterns
-        ],
+        matches=[[(*_span(one), kind) for one in unique if (kind := each.kind(one["name"]))] for each in patterns],
         steps=sorted({_span(event)[0] for event in unique if event["name"].startswith(STEP)}),
         world_size=head.distributedInfo.world_size,
         pipeline=pipeline_group(head.distributedInfo.rank, head.distributedInfo.pg_config),

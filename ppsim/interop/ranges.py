@@ -206,8 +206,7 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
 
     On the rank of stage 0 such a step has backwards whose forwards are missing. It ends after these backwards, at the
     first time at which no forward waits for its backward. The next step begins on each rank with the first forward
-    after that time. `ranks` has per rank its actions with the (start, end) of each step; `shifts` are the seconds to
-    add to each rank's times.
+    after that time. `ranks` has per rank its actions with the (start, end) of each step; `shifts` are added seconds.
     """
     in_time = [sorted((*span, action) for action, spans in named.items() for span in spans) for named in ranks]
     first = next((number for number, named in enumerate(ranks) if any(FIRST_STAGE.match(one) for one in named)), None)
@@ -223,9 +222,7 @@ def whole_steps(ranks: list[dict[str, list[Span]]], shifts: list[float]) -> list
 
 def _begin_of_step(in_time: list[tuple[float, float, str]], earliest: float) -> int:
     """Return the index of the first forward after a time, or of the first action that prepares this forward."""
-    forwards = (
-        number for number, (start, _, action) in enumerate(in_time) if start >= earliest and FORWARD.match(action)
-    )
+    forwards = (at for at, (start, _, action) in enumerate(in_time) if start >= earliest and FORWARD.match(action))
     begin = next(forwards, len(in_time))
     while begin > 0 and PREPARES.match(in_time[begin - 1][2]):
         begin -= 1

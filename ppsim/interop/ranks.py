@@ -39,8 +39,7 @@ def clock_shifts(schedule: ScheduleColumns, start: np.ndarray, end: np.ndarray) 
     in both directions, as in network time synchronization (Mills 1991, Internet time synchronization). Clocks are
     shifted device by device, along such pairs from device 0 on; devices without a pair keep their clocks.
 
-    The schedule holds compute actions only. `start` and `end`, float64 (steps, rows), are seconds; nan if nothing was
-    recorded.
+    The schedule holds compute actions only. `start` and `end`, float64 (steps, rows), are seconds; nan: not recorded.
     """
     consumer = np.flatnonzero(crosses_devices(schedule))
     producer = schedule.source[consumer]

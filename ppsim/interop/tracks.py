@@ -75,8 +75,7 @@ _STREAMS = {
 class Tracks:
     """The tracks of a timeline, and their content in pieces of a few hundred thousand slices.
 
-    The number of an arrow is its consuming row + 1. Transfers that take no time have no slice; their arrows connect
-    actions.
+    The number of an arrow is its consuming row + 1. Arrows of transfers that take no time connect actions.
     """
 
     def __init__(self, timeline: TimelineColumns):
@@ -118,9 +117,7 @@ class Tracks:
 
     def _lay_transfers(self, remote: np.ndarray) -> None:
         """Sort the transfers by link and start."""
-        start, end = (
-            _nanoseconds(column[remote]) for column in (self.timeline.transfer_start, self.timeline.transfer_end)
-        )
+        start, end = (_nanoseconds(one[remote]) for one in (self.timeline.transfer_start, self.timeline.transfer_end))
         takes_time = end > start
         remote, start, end = remote[takes_time], start[takes_time], end[takes_time]
         device, source = self.schedule.device, self.timeline.plan.source

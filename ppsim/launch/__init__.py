@@ -101,8 +101,7 @@ def _flags(name: str, job: Launch, version: str) -> list[str]:
 def to_launch(config: AnyConfig, framework: str) -> str:
     """Return the text that launches a config in a framework.
 
-    A script of Megatron-LM is read back before it is returned: model, groups, layers of each stage and order are those
-    of the config.
+    A script of Megatron-LM is read back before it is returned: it has the config's model, groups, stages and order.
 
     Parameters
     ----------

@@ -71,8 +71,7 @@ class Jitter:
     def measured(cls, profile: Profile) -> Jitter:
         """Return the noise of actions in the measurements of a profile.
 
-        It serves the spread of steps only: the overhead was fitted to steps with that noise and already contains its
-        effect on their mean.
+        It serves the spread of steps only: the overhead was fitted to steps with that noise and contains its mean.
         """
         return cls(actions=profile.jitter)
 
@@ -146,8 +145,7 @@ class JitteredPlan:
     def _link_factors(self, number: int) -> np.ndarray:
         """Return the factor of each transfer's pair of devices.
 
-        Factors are drawn separately for each distance between two devices, from device 0 on: pipelines have few
-        distances.
+        Factors are drawn separately for each distance between two devices, from device 0 on; these are few.
         """
         lower, distance = np.minimum(self.sender, self.receiver), np.abs(self.sender - self.receiver)
         factors = np.ones(len(lower))

@@ -116,7 +116,6 @@ def draw_front(
         styles = _styles(every, {runs[at].group for at in front}, colours, grouped)
         ends = _ends(runs, {*front}) if joined else {}
         _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
-        explain_states(axes, fits, colours, ())
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
@@ -128,14 +127,12 @@ def draw_front(
             arrow: Any = {"color": styles[at[0].group]["color"], "marker": _ARROW, "markersize": 14, "clip_on": False}
             arrow |= {"markerfacecolor": "none", "linestyle": "", "transform": axes.get_yaxis_transform()}
             axes.plot([1] * len(at), [run.seconds * second for run in at], label=f"beyond the axis: {label}", **arrow)
-        explain_states(axes, (), colours, refused)
+        explain_states(axes, fits, colours, refused)
         for number, axis in enumerate("xy"):
             is_log = spread_axis(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             beside = f" · labels: {word}" if number and joined else ""
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
-        inks = {group: colours.quiet if style["color"] == colours.edge else style["color"]
-                for group, style in styles.items()}  # fmt: skip
         corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
         others = ends if joined else range(len(runs) if len(runs) <= MAX_BARS else 0)
         placed = list[_Name]()
@@ -145,14 +142,14 @@ def draw_front(
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
             key = run.group if joined and is_whole else ""
-            placed.append(_Name(points[at], words, inks[run.group], at in front, places, key))
+            placed.append(_Name(points[at], words, styles[run.group]["color"], at in front, places, key))
         figure.draw_without_rendering()  # lays out the figure, so that names can be measured
         right = axes.transData.inverted().transform((axes.bbox.x1 - 9 * figure.dpi / 72, axes.bbox.y0))[0]
         for label, at in beyond:
             (_, seconds, _, group, *_), others = max(at, key=lambda run: run.seconds), {run.group for run in runs}
             words = label.removeprefix(f"{group}, ") if joined and group in others else label
             xy = right, seconds * second
-            placed.append(_Name(xy, words, inks[group], False, _AT_EDGE, f"beyond the axis: {label}"))
+            placed.append(_Name(xy, words, styles[group]["color"], False, _AT_EDGE, f"beyond the axis: {label}"))
         named = _draw_names(axes, points, front, placed)
         add_legend(axes, colours, lambda label: label not in named)
     return figure
@@ -231,7 +228,7 @@ def _styles(runs: Sequence[_FrontRun], best: set[Any], theme: Theme, grouped: bo
     """Return the style by group; if there are many, those that are not among the `best` are pale."""
     kinds = [*dict.fromkeys(run.group for run in runs)]
     if not grouped:  # names say what they are
-        return {kind: {"color": theme.edge, "marker": "o"} for kind in kinds}
+        return {kind: {"color": theme.quiet, "marker": "o"} for kind in kinds}
     styles = styles_of(kinds, theme.name)
     for kind in {*kinds} - best if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])

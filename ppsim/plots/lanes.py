@@ -56,8 +56,7 @@ class LaneSpans(Spans):
 
     `title` is its name in every legend. `stage` is -1 for STEPS, COLLECTIVES and FILLS, which belong to the whole
     device. Only copies and collectives have a `microbatch`. A collective has one span on every device that takes part;
-    `barrier` is its index in the timeline's columns. `kind` is the index in `names` of a collective's purpose or of a
-    fill's item.
+    `barrier` is its index in the timeline's columns. `kind` is the index of a purpose or a fill's item in `names`.
     """
 
     sort: str

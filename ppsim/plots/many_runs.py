@@ -36,7 +36,7 @@ COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kin
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS = 12  # bars of a chart
-_NAMES, _LETTERS = 0.75, 3.6  # fraction of a chart's height that names at lines' ends may fill; their letters per inch
+_NAMES, _LETTERS = 7.2, 3.6  # maximum lines of names at lines' ends per inch of a chart's height; letters per inch
 _FINEST = 1e-3  # of an axis' unit: if a swept number is smaller, each has its own unit
 _AXES = {"memory limit": "activations", "achieved": "fraction of the peak"}  # units of swept numbers that have one
 _UNITS = {one.name.replace("_", " "): one.metadata["unit"] for one in fields(Costs) if one.metadata.get("unit")}
@@ -69,21 +69,16 @@ def draw_lines(
         colours = theme_of(theme)
         factor, symbol = axis_unit(max(abs(value) for pairs in lines.values() for _, value in pairs), unit)
         word = over.rpartition(".")[2].replace("_", " ")
-        figure, axes = titled_axes(
-            width, colours, heading or what or title, title if "/" in title else f"{title} ({symbol})"
-        )
-        ends, fits = [], fits or {}
+        label = title if "/" in title else f"{title} ({symbol})"
+        figure, axes = titled_axes(width, colours, heading or what or title, label)
+        ends, fits, letters = [], fits or {}, int(_LETTERS * figure.get_figwidth())
         distinct = distinct_lines(lines, fits)
-        names_of = {names[0]: ("; " if ", " in names[0] else ", ").join(names) for names, _ in distinct}
-        alone = f", {what}" * (len(distinct) == 1)  # with the look of its schedule
-        styles = dict(
-            zip(names_of, styles_of([name + alone for name in names_of.values()], theme).values(), strict=True)
-        )
-        distinct.sort(key=lambda line: -line[1][-1][1])  # a legend has the order of the lines' ends
-        for names, pairs in distinct:
+        joint = [("; " if ", " in names[0] else ", ").join(names) for names, _ in distinct]
+        looks = styles_of(joint if len(joint) > 1 else [f"{joint[0]}, {what}"], theme)  # alone: that of its schedule
+        every = zip(distinct, joint, looks.values(), strict=True)
+        for (names, pairs), name, style in sorted(every, key=lambda line: -line[0][1][-1][1]):  # as a legend has them
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
-            style, name = styles[names[0]], names_of[names[0]]
             states = [fits.get((names[0], number), "fits") for number in numbers]
             size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, **style}
             size["zorder"] = 3 - 0.01 * MARKERS[style["marker"]]
@@ -91,7 +86,8 @@ def draw_lines(
                 own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of(state, colours)}
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
-            ends.append((numbers[-1], scaled[-1], _at_end(name, figure), style["color"]))
+            lined = textwrap.fill(name, letters, break_on_hyphens=False, break_long_words=False)
+            ends.append((numbers[-1], scaled[-1], lined, style["color"]))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}), word)
         drawn = [value * factor for pairs in lines.values() for _, value in pairs]
         if unit != "fraction" and spread_axis(axes, "y", drawn):
@@ -101,25 +97,12 @@ def draw_lines(
             if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
                 axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
         axes.xaxis.label.set_text(axes.get_xlabel() + ", logarithmic" * is_log)
-        high = sum(name.count("\n") + 1 for _, _, name, _ in ends) * _line_height()
-        direct = high <= _NAMES * (figure.get_figheight() - 0.7)
+        direct = sum(name.count("\n") + 1 for _, _, name, _ in ends) <= _NAMES * (figure.get_figheight() - 0.7)
         explain_states(axes, fits.values(), colours, refused)
-        named = {*names_of.values()} if direct else ()
-        add_legend(axes, colours, lambda label: label not in named)
-        if direct and {*names_of} - {"", title}:
+        add_legend(axes, colours, lambda label: not (direct and label in joint))
+        if direct and {*joint} - {"", title}:
             name_ends(axes, ends)
     return figure
-
-
-def _line_height() -> float:
-    """Return the distance of lines of words in inches."""
-    return font_points(SMALL) * 1.25 / 72
-
-
-def _at_end(name: str, figure: Figure) -> str:
-    """Return a name in lines that leave most of the figure's width to the chart."""
-    width = max(int(_LETTERS * figure.get_figwidth()), 1)
-    return textwrap.fill(name, width, break_on_hyphens=False, break_long_words=False)
 
 
 def looks_of(state: str, theme: Theme) -> dict[str, Any]:
@@ -246,7 +229,8 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
-    high = _line_height() * np.array([ends[place][2].count("\n") + 1 for place in order])
+    apart = font_points(SMALL) * 1.25 / 72
+    high = apart * np.array([ends[place][2].count("\n") + 1 for place in order])
     above = np.cumsum(high) - high / 2  # distances of names that touch
     groups: list[list[float]] = []  # neighbours that would meet: their mean place without the distances between them
     for rank, place in enumerate(order):
@@ -260,7 +244,7 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
         level = max(y, low - high[0] / 2) + above[rank]
         share = 1 + 0.14 / (right - left), (level - low) / (top - low)
         style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(SMALL)}
-        if abs(level - inches[place, 1]) > _line_height() / 4 or x < axes.get_xlim()[1]:
+        if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
             style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
         axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
 
@@ -268,23 +252,18 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
 @follows_page
 def draw_bars(
     names: Sequence[str], fractions: Sequence[float], notes: Sequence[str], title: str, unit: str, noted: str = "",
-    *, ranked: bool = False, width: float | None = None, theme: str = "light",
+    *, width: float | None = None, theme: str = "light",
 ) -> Figure:  # fmt: skip
     """Draw a bar per name, with its percent of `unit` at its end, and at the right what is `noted`.
 
-    The largest bar is first, or the order is that of names that are `ranked`. Three names or more whose bars would be 0
-    and that have no note are one row. `width` is the figure's in inches, `theme` "light", "dark" or "grey".
+    `width` is the figure's in inches, `theme` "light", "dark" or "grey".
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)
-        rows = sorted(zip(names, fractions, notes, strict=True), key=lambda row: 0.0 if ranked else -abs(row[1]))
-        zeros = [row for row in rows if abs(row[1]) < 5e-4 and not row[2]]
-        if len(zeros) > 2:
-            rows = [*(row for row in rows if row not in zeros), (f"{len(zeros)} others", 0.0, "")]
-        figure, axes = titled_axes(width, colours, title, "", 0.9 + 0.2 * len(rows))
-        axes.barh(range(len(rows)), [100 * row[1] for row in rows], 0.7, color=colours.edge)
+        figure, axes = titled_axes(width, colours, title, "", 0.9 + 0.2 * len(names))
+        axes.barh(range(len(names)), [100 * fraction for fraction in fractions], 0.7, color=colours.edge)
         axes.axvline(0.0, color=colours.text, linewidth=0.8)
-        for place, (_, fraction, note) in enumerate(rows):
+        for place, (fraction, note) in enumerate(zip(fractions, notes, strict=True)):
             style: Any = {"fontsize": font_points(SMALL), "color": colours.text, "va": "center"}
             by: Any = {"textcoords": "offset points", "ha": "right" if fraction <= 0 > min(fractions) else "left"}
             by["xytext"] = (-3 if by["ha"] == "right" else 3, 0)
@@ -294,8 +273,8 @@ def draw_bars(
             axes.text(1.02, place, after, transform=axes.get_yaxis_transform(), **style)
         head: Any = {"xycoords": "axes fraction", "fontsize": font_points(SMALL), "color": colours.quiet}
         axes.annotate(noted * any(notes), (1.02, 1.02), **head)
-        axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=f"{unit} (%)")
-        axes.set_yticks(range(len(rows)), [row[0].replace("->", "→") for row in rows])
+        axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"{unit} (%)")
+        axes.set_yticks(range(len(names)), [name.replace("->", "→") for name in names])
         axes.margins(x=0.18 if figure.get_figwidth() > 5 else 0.4)
         axes.locator_params(axis="x", nbins=6)
         axes.grid(visible=False, axis="y")

@@ -116,8 +116,7 @@ def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
 def _steps(times: np.ndarray, levels: np.ndarray, last: float, window: float) -> np.ndarray:
     """Return the points of a step curve from 0 to `last`, float64 (points, 2).
 
-    `levels[0]` is before the first time. If a step is shorter than the window, points are the highest level in a window
-    around them.
+    `levels[0]` is before the first time. If a step is shorter than the window, points are the highest level in it.
     """
     at_once = (np.diff(times) == 0) & (levels[1:-1] <= np.maximum(levels[:-2], levels[2:]))
     times, levels = times[~np.append(at_once, False)], levels[~np.concatenate([[False], at_once, [False]])]

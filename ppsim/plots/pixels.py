@@ -132,8 +132,7 @@ class Strip(NamedTuple):
 def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0, dense: float = 1.0) -> list[Strip]:
     """Return the bands of the rows from top to bottom: lanes, and the actions, whose fused slots have two halves.
 
-    `rule` is the seconds of a reference pixel, for the paper at the begin of each box; 0 for none. `dense`: as
-    for `footprint`.
+    `rule` is the seconds of a reference pixel, for the paper at each box's begin; 0: none. `dense` as for `footprint`.
     """
     finish = makespan(boxes.timeline)
     first, last = bins(columns, footprint(boxes, columns.per_second, dense), finish)

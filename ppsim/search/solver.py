@@ -120,9 +120,7 @@ class OrderModel:
         codes = self.lists.codes.copy()
         for first, last in pairwise(self.problem.list_offsets.tolist()):
             rows = range(first, last)
-            order = sorted(
-                rows, key=lambda row: (solver.value(self.begin[row]), solver.value(self.end[row]), codes[row])
-            )
+            order = sorted(rows, key=lambda at: (solver.value(self.begin[at]), solver.value(self.end[at]), codes[at]))
             codes[first:last] = self.lists.codes[order]
         return codes
 

@@ -126,8 +126,8 @@ class AdviceList:
         changes = [one.step_difference / step for one in shown]
         names, removed = [one.words for one in shown], [one.removes or "" for one in shown]
         what = f"{self.config.name}: single changes that {'make it fit' if self.fits is False else 'gain most'}"
-        style: Any = {"ranked": True, "width": width, "theme": theme}
-        return draw_bars(names, changes, removed, title or what, "change of step time", "device mean", **style)
+        words: Any = title or what, "change of step time", "device mean"
+        return draw_bars(names, changes, removed, *words, width=width, theme=theme)
 
     def _repr_html_(self) -> str:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")

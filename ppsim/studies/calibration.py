@@ -247,8 +247,7 @@ def _excess(parts: Sequence[float], layers: Sequence[int]) -> float:
 def _host_seconds(traces: Sequence[Trace]) -> tuple[float, float]:
     """Return the seconds of the host for each action and for each SEND or RECV, from the gaps of all traces.
 
-    Each is a mean, because a step pays for late starts too: of the gaps without messages, and of what the other gaps
-    take more, per message.
+    Each is a mean, as a step pays for late starts too: of gaps without messages; of what others take more per message.
     """
     gaps, messages = (np.concatenate(columns) for columns in zip(*map(_gaps, traces), strict=True))
     own = _mean(gaps[messages == 0])

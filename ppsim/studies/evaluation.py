@@ -77,12 +77,8 @@ def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
     """
     runs = [_run_error(trace, profile) for trace in traces]
     chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}
-    mape = {
-        name: float(np.mean([abs(run.error) for run in group])) if group else None for name, group in chosen.items()
-    }
-    tau = {
-        name: kendall_tau([r.predicted for r in group], [r.measured for r in group]) for name, group in chosen.items()
-    }
+    mape = {name: float(np.mean([abs(run.error) for run in runs])) if runs else None for name, runs in chosen.items()}
+    tau = {name: kendall_tau([r.predicted for r in runs], [r.measured for r in runs]) for name, runs in chosen.items()}
     inside = {name: _fraction_inside(group) for name, group in chosen.items()}
     assumed = [sentence for trace in traces for sentence in profile.assumptions(trace.program)]
     notes = [note for trace in traces for note in trace.notes]

@@ -224,9 +224,7 @@ def schedules_run_by(
     if framework is not None and framework not in SCHEDULES:
         raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
     experts, wanted = model is not None and model.experts > 0, {framework} if framework else {*(runners or SCHEDULES)}
-    return [
-        name for name in families() if wanted & {*frameworks_running(name, experts)} or (research and not framework)
-    ]
+    return [one for one in families() if wanted & {*frameworks_running(one, experts)} or (research and not framework)]
 
 
 def needed(costs: object, needs: Mapping[str, Any], free: Iterable[str] = (*OVERLAPS, Key.OVERLAP)) -> Changes:

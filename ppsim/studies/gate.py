@@ -309,9 +309,7 @@ def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers])
     document = {
         "schema": SCHEMA,
         "units": {name: unit for numbers in configs.values() for name, (_, unit) in numbers.items()},
-        "configs": {
-            config: {name: value for name, (value, _) in numbers.items()} for config, numbers in configs.items()
-        },
+        "configs": {config: {name: one for name, (one, _) in numbers.items()} for config, numbers in configs.items()},
     }
     write_atomically(path, json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
@@ -397,9 +395,7 @@ def findings_text(findings: Sequence[Finding], verbose: bool = False) -> str:
         compared = sum(not finding.of_limit for finding in findings)
         limited = [row(finding) for finding in findings if finding.of_limit]
         lines = [f"OK    {counted(compared, 'measure')} of {configs}: no change"] if compared else []
-        lines += [
-            f"{name}: {measure} {now} is within its limit of {limit}" for name, measure, _, now, limit, _ in limited
-        ]
+        lines += [f"{name}: {what} {now} is within its limit of {limit}" for name, what, _, now, limit, _ in limited]
         return "\n".join(lines)
     failed = [finding for finding in findings if finding.failed]
     growth = {finding.config: 0.0 for finding in changed}

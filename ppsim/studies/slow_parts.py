@@ -141,9 +141,7 @@ def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | No
     Only transfers that a device waited for count.
     """
     blocked, links = was_waited_for(measured), links_of(measured)
-    medians = {
-        link: known_median(own.transfer_seconds[blocked & (links == link)]) for link in np.unique(links[blocked])
-    }
+    medians = {one: known_median(own.transfer_seconds[blocked & (links == one)]) for one in np.unique(links[blocked])}
     usual = known_median(np.array([*medians.values()]))
     found = []
     for link, seconds in medians.items():

@@ -184,8 +184,7 @@ class Space:
         """Yield every schedule on a number of devices: its name and stages per device.
 
         On one device all schedules are equal, so only `ONE_DEVICE` is tried, if it is among them. `keeps` selects the
-        schedules that keep every activation on devices, or the others; `combined` those whose slots hide the exchange
-        of experts, or the others.
+        schedules that keep activations on devices, `combined` those whose slots hide experts' exchange, or the others.
         """
         names = self.values.get("schedule.name", [self.config.schedule.get("name")])
         if combined is not None:
@@ -204,8 +203,7 @@ class Space:
     def combines(self, layout: Changes) -> bool | None:
         """Return whether a layout suits `COMBINED` schedules only; None if `layout.overlap` is not free.
 
-        These schedules cannot recompute whole blocks. Megatron-LM's FSDP, combined with them, rejects the two buffers
-        that bound its memory.
+        These schedules cannot recompute whole blocks; with them, FSDP rejects the two buffers that bound its memory.
         """
         if layout.get(Key.RECOMPUTE_LEVEL, value_at(self.config.data, Key.RECOMPUTE_LEVEL)) == "full":
             return False

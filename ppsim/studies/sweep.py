@@ -139,9 +139,7 @@ class Sweep:
         runs = [(point, point.measures) for point in self.points if point.measures is not None]
         if not runs:
             raise ConfigError("every point is refused; there is nothing to draw")
-        memory = MEASURES[
-            "peak_memory" if all(run["peak_memory"] is not None for _, run in runs) else "peak_activations"
-        ]
+        memory = MEASURES["peak_memory" if None not in [run["peak_memory"] for _, run in runs] else "peak_activations"]
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]

@@ -53,9 +53,7 @@ def split_keys(given: Keys) -> tuple[dict[str, list[Any] | None], Any]:
     if given is None:
         return {}, None
     values = given if isinstance(given, Mapping) else dict.fromkeys([given] if isinstance(given, str) else given)
-    own = {
-        key: None if value is None else list(value) for key, value in values.items() if str(key).startswith("encoder.")
-    }
+    own = {key: None if one is None else list(one) for key, one in values.items() if str(key).startswith("encoder.")}
     if unknown := [key for key in own if key not in VALUES]:
         raise ConfigError(f"free: {shown(unknown[0])} cannot be free; use some of: {', '.join(VALUES)}")
     rest = {key: value for key, value in values.items() if key not in own}
