@@ -10,8 +10,7 @@ def main() -> None:
     try:
         import signal
 
-        # NumPy would turn an exception during its import into an ImportError. Background jobs of a shell ignore SIGINT,
-        # those of nohup SIGHUP.
+        # NumPy would turn an exception during its import into an ImportError. Jobs of shells ignore SIGINT or SIGHUP.
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             if number and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

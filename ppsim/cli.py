@@ -121,8 +121,7 @@ for _name, (_, _line) in COMMANDS.items():
 class _EndBySignal:
     """The end of a command by a signal: an exception, so that temporary files are removed and processes end.
 
-    A library may swallow the exception, where it calls Python or imports. It is raised again every second, and
-    the fifth time the process ends.
+    A library may swallow the exception. It is raised again every second, and the fifth time the process ends.
     """
 
     def __init__(self) -> None:

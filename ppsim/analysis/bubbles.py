@@ -154,8 +154,7 @@ def tokens_per_second(run: TimelineColumns) -> float | None:
 def model_flop_utilisation(run: TimelineColumns) -> float | None:
     """Return the model FLOPs of one step / (its seconds x the dense peak of all GPUs); None without a model.
 
-    The whole s x s matrix of attention counts, recomputation does not: Chowdhery et al. 2022 (PaLM), arXiv 2204.02311,
-    appendix B.
+    The whole s x s matrix of attention counts, recomputation does not: PaLM, arXiv 2204.02311, appendix B.
     """
     workload = run.table.workload
     return None if workload is None else _per_second(run, workload.flops) / (workload.gpus * workload.peak)

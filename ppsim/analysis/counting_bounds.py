@@ -28,8 +28,7 @@ class DevicePath(NamedTuple):
     number: int
     device_of: np.ndarray  # int64 (stages,)
     lengths: np.ndarray  # float64 (3 x stages,): seconds of F, of I or B, and of W (0 if there is none)
-    # float64 (2 x stages,): seconds from the end of F to its arrival at the next stage, and of I or B at the stage
-    # before
+    # float64 (2 x stages,): seconds from the end of F to its arrival at the next stage, of I or B at the one before
     waits: np.ndarray
     share: np.ndarray  # float64 (stages,): amount that F adds on its device
     for_weight: np.ndarray  # float64 (stages,): the part of it that W frees; I or B frees the rest
@@ -339,8 +338,7 @@ def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWor
 
     Each entry is (0 before or 1 after, kind, work). Before the nth F starts, n F of each stage of the device up to s
     have started, and I, or I and W, have freed the excess over the limit. Before the nth I ends, n F of all stages of
-    the device and n I of the stages from s on have ended; W alone may free more of these. Backwards from the end, W and
-    I take memory, and F frees it.
+    the device and n I of the stages from s on have ended; W alone may free more. Backwards, W and I take what F frees.
     """
     own = path.local[path.first[s] :]
     own = own[path.device_of[own] == path.device_of[s]]

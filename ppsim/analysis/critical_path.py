@@ -91,8 +91,7 @@ class Sensitivities(EqualColumns):
 
     Each is the number of such actions on the critical path. If several chains are equally long, it is the largest
     number on any of them, because the longest chain sets the new makespan. "transfer" is every transfer, and every
-    collective of several devices; "optimizer" is every device's optimizer step. A timed fused slot is OVERLAP_F_B, and
-    belongs to both of its stages.
+    collective of several devices; "optimizer" every optimizer step. An OVERLAP_F_B slot belongs to both its stages.
     """
 
     kind: dict[str, float] = declared("growth per second of every action of a kind, by its name")

@@ -38,8 +38,7 @@ class StepGraph(EqualColumns):
     seconds: np.ndarray  # float64 array, one entry per node: nan if the node does not exist; so too `start` and `end`
     start: np.ndarray
     end: np.ndarray
-    # int8 array, one entry per node from 2 n on: Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or one of `BARRIER`,
-    # `OPTIMIZER` and `COLLECTIVE`
+    # int8, per node from 2 n on: Kind.UNSHARD, REDUCE_GRAD, OFFLOAD, RELOAD, or `BARRIER`, `OPTIMIZER`, `COLLECTIVE`
     stream_kind: np.ndarray
     stream_device: np.ndarray  # int64 array, likewise: -1 if the node belongs to several devices
     stream_stage: np.ndarray  # int64 array, likewise: -1 if it belongs to no stage, or to several

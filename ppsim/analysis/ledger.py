@@ -101,8 +101,7 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
     def to_dict(self) -> dict[str, Any]:
         """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values.
 
-        With thousands of devices each device lists its longest waits only; the other waits are one entry per kind, with
-        None as `waited_for_device`.
+        With thousands of devices each lists its longest waits; the others are one per kind, `waited_for_device` None.
         """
         names = ("device", "waited_for_device", "kind", "seconds")
         return {

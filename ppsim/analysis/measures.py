@@ -36,8 +36,7 @@ class Measure:
     definition: str  # its meaning in one sentence
     # returns a number, one number per device, a LowerBound, or None if the costs do not give it
     of: Callable[[TimelineColumns], Any]
-    # `summary` and its table of `devices`; `json`: the result document; `compare`: its rows; `what-if`; `batch`: one
-    # number per run
+    # `summary` and its table of `devices`; `json`: the result; `compare`: its rows; `what-if`; `batch`: one per run
     shown: tuple[Output, ...]
     formula: str = ""  # the definition as a formula
     short: str = ""  # a shorter definition, for a line of the summary

@@ -42,8 +42,7 @@ class PeakCandidates(NamedTuple):
     device: np.ndarray  # int64 (rows,)
     # int64 (rows, stages): the stages of that device; a device with fewer stages holds nothing of the surplus entries
     stage: np.ndarray
-    # float64 (3, rows, stages): number of whole activations of each stage, of parts for W and of stored inputs, as
-    # `holding.parts_of`
+    # float64 (3, rows, stages): whole activations of each stage, parts for W and stored inputs, as `holding.parts_of`
     held: np.ndarray
     recomputing: np.ndarray  # float64 (rows, stages): 1 at the stage whose backward runs
 

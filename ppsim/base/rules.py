@@ -69,8 +69,7 @@ def check_fields(holder: Any, of: str = "") -> None:
 def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, Result]]:
     """Return a decorator that makes a function raise ConfigError, and no other error, for arguments of a wrong type.
 
-    Types are compared with the annotations after another error only: a correct call costs nothing, and an error that no
-    argument explains stays as it is.
+    Types are compared with annotations after another error only: correct calls cost nothing, other errors stay as is.
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:

@@ -76,8 +76,7 @@ def _over_groups(
 ) -> float:  # fmt: skip
     """Return the seconds of one collective of the dense parameters, then one of the routed experts'.
 
-    `groups` are the sizes of their groups, by default of all GPUs that hold the same parameters; a group takes every
-    `strides`-th of these GPUs.
+    `groups` are the sizes of their groups, by default of all GPUs with the same parameters, taken every `strides`-th.
     """
     layout, seconds = setup.layout, 0.0
     distances = (layout.tensor, layout.split_experts * layout.expert)

@@ -32,8 +32,7 @@ class Linear:
     outputs: int
     # "column": the input is whole on each device, the group splits the output; "row": the reverse; "copy": not split
     parallel: str = "column"
-    # holds_input, holds_output: True if the forward holds it for the backward; of an input that two matrices share,
-    # only one holds it
+    # holds_input, holds_output: True if the forward holds it for the backward; one of two holds an input they share
     holds_input: bool = True
     holds_output: bool = False
     bias: bool = False

@@ -178,8 +178,7 @@ class Computation(NamedTuple):
     """Seconds of computation of a layer for one microbatch.
 
     `products`, `core`, `norms`, `activations` and `others` are the parts of F; `up` and `latent` are the parts of
-    `products` before the MLP's activation, and from latent vectors to the heads of attention; `streams` is the part of
-    `others` that mixes residual streams.
+    `products` before the MLP's activation, and from latent vectors to heads; `streams`, of `others`, mixes residuals.
     """
 
     products: float

@@ -1,7 +1,6 @@
 """Schedule families: pure functions from sizes to a Schedule, one small module per family."""
 
-# The import order is the order of the registry, of `ppsim list` and of docs/schedules.md. Families that search follow
-# in ppsim/search.
+# The import order is that of the registry, `ppsim list` and docs/schedules.md; those that search are in ppsim/search.
 from ppsim.families import fill_drain, one_forward_one_backward, interleaved, zero_bubble  # noqa: F401, I001
 from ppsim.families import interleaved_zero_bubble, v_shaped, v_fused  # noqa: F401
 from ppsim.families import overlapped, grouped_interleaved, grouped_by_slots, dualpipe, stp  # noqa: F401

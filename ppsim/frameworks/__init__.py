@@ -147,8 +147,7 @@ class Named(NamedTuple):
     """A framework at the version whose facts are used."""
 
     facts: Facts
-    # asked, used: the version that was asked for, and the known one that is nearest, by default the newest; "" if there
-    # is none
+    # asked, used: the version that was asked for, and the nearest known one, by default the newest; "" if none is
     asked: str
     used: str
     policies: Mapping[str, Any]  # policies of that version

@@ -105,8 +105,7 @@ class Facts:
     moves: Moves = Moves()
     extra: Extra = Extra()
     stall: Stall = Stall()
-    # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute only some blocks of
-    # each stage
+    # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute some of its blocks
     empty_stages: bool = True
     recompute_blocks: bool = True
     # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has

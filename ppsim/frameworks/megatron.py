@@ -62,8 +62,7 @@ SINCE = {
 # Its FSDP runs with tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
 # functional test of it, and no recipe of Megatron-Bridge, has a pipeline.
 WITHOUT_PIPELINE = ("gradients", "weights", "hybrid")
-# Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to core 0.17 the option exists,
-# but nothing reads it.
+# Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to 0.17 nothing reads the option.
 FACTS = Facts(
     "Megatron-LM",
     {"context_exchange": "ring", "fused_loss": False, "fused_router": False},

@@ -40,8 +40,7 @@ class Trace(EqualColumns):
 
     path: str  # the file or folder
     program: ScheduleColumns  # the program that ran
-    # start, end: float64 (steps, rows of the program), seconds of each row since the begin of its step; nan for
-    # unrecorded times
+    # start, end: float64 (steps, rows of the program), seconds since the begin of the step; nan for unrecorded times
     start: np.ndarray
     end: np.ndarray
     transfer_bytes: float  # bytes of a transfer

@@ -49,8 +49,7 @@ class Slices:
     # stage, microbatch: int32: -1 if the slice belongs to all stages or microbatches
     stage: np.ndarray
     microbatch: np.ndarray
-    # waited_prefix, waited_suffix: int64, int32: the name of the predecessor that ended last, in two parts; prefix -1
-    # for none
+    # waited_prefix, waited_suffix: int64, int32: name of the predecessor that ended last, in two parts; -1 for none
     waited_prefix: np.ndarray
     waited_suffix: np.ndarray
 

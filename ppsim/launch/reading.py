@@ -266,8 +266,7 @@ class Row:
 
     key: str  # dotted key of a config, such as `model.hidden`
     flag: str  # without its hyphens
-    # the key's value by the flag's argument; the first with a value is printed, and an empty one is a bare flag.
-    # Default: the argument is a number.
+    # the key's value by the flag's argument (default: a number); the first is printed, an empty one is a bare flag
     words: Mapping[str, Any] | None = None
     absent: Any = None  # value of the key if the flag is missing; the flag is then not printed for it
     default: Any = None  # value of the key if the flag is missing, for which the flag is printed too

@@ -134,8 +134,7 @@ def band(sorts: Collection[str]) -> tuple[float, float]:
     """Return top and bottom of the actions' boxes, downwards from the middle of a row of height 1.
 
     `sorts` are those that have space in the row. Data that arrive (weights, activations) have lanes at the top of a
-    row, data that leave (gradients, activations) at its bottom. An optimizer step is among the actions, because its
-    device runs nothing else meanwhile.
+    row, data that leave (gradients, activations) at its bottom. An optimizer step is among the actions.
     """
     above, below = (_LANE * sum(sort in sorts for sort in side) for side in (_ABOVE, _BELOW))
     return -_FILLED + above, _FILLED - below

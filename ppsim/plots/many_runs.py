@@ -57,13 +57,11 @@ def draw_lines(
 ) -> Figure:  # fmt: skip
     """Draw a line of (number, value) pairs per name; `over` is the numbers' key, `title` and `unit` name the values.
 
-    `what` names the runs, such as a config and its sizes; `heading` replaces it and the title. `fits` gives, by name
-    and number, the points that are "tight" in memory, drawn half filled, or "over" it, drawn hollow. The legend names
-    the runs that are `refused`.
+    `what` names the runs, such as a config; `heading` replaces it and the title. `fits` gives, by name and number, the
+    points "tight" in memory, drawn half filled, or "over" it, drawn hollow. The legend names the runs `refused`.
 
     Numbers that double each time have a logarithmic axis. Lines are named at their ends if the names fit there; lines
-    that coincide are one with all their names. `width` is the figure's in inches, `theme` "light", "dark" or "grey".
-    Raises ConfigError for others.
+    that coincide are one with all their names. `width` is in inches, `theme` "light", "dark" or "grey".
     """
     with matplotlib.rc_context(settings()):
         colours = theme_of(theme)

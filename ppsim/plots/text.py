@@ -81,8 +81,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     have three columns. A kind has numbers if all its boxes have the space. If an action is shorter than a column, a
     column shows a kind that runs in it, in proportion to time. If a column is longer than three actions, mixes of
     kinds have shades. In colour, a column has the mean colour of its kinds. At most 32 devices are shown.
-    Colours are for a dark terminal, unless COLORFGBG names a light one. The options, and the error for another width,
-    are those of `ppsim.Timeline.to_text`.
+    Colours are for a dark terminal, unless COLORFGBG names a light one. Options are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
     if isinstance(columns, bool) or not isinstance(columns, int | np.integer):

@@ -38,11 +38,9 @@ class Barriers(SizedColumns, EqualColumns):
     streams: np.ndarray  # int64 (streams + 1,): stream i holds barriers `streams[i]:streams[i + 1]`
     first: np.ndarray  # int64 (barriers + 1,): barrier i needs the rows `producer[first[i]:first[i + 1]]`
     producer: np.ndarray  # int32 (needed rows,)
-    # int32, one entry per row of the schedule: the barrier that the row waits for, or -1. The sender's own S does not
-    # wait for a broadcast.
+    # int32, per row of the schedule: the barrier that it waits for, or -1, as for the S of a broadcast's own sender
     needs: np.ndarray
-    # int32, one entry per row of the schedule: the F of the last stage that an S of the same device needs in place of a
-    # broadcast, or -1
+    # int32, per row of the schedule: F of the last stage that an S of its device needs in place of a broadcast, or -1
     own_output: np.ndarray
     seconds: np.ndarray  # float64 (barriers,); 0 if no costs are known
 

@@ -43,14 +43,12 @@ class ScheduleColumns:
     microbatch: np.ndarray  # int32
     offsets: np.ndarray  # int64 (devices + 1,)
     joined: np.ndarray  # bool: the row is the second part of the OVERLAP_F_B slot before it
-    # int32 (idle slots, 2): device and column of each empty cell of the table, for drawing and CSV; it takes no
-    # simulated time.
+    # int32 (idle slots, 2): device and column of each empty cell of the table, for drawing and CSV; it takes no time
     idle: np.ndarray
     name: str  # family name, or the file that the schedule was read from; control characters are escaped (`visible`)
     slices: int  # of each microbatch along the sequence; slice i of a microbatch has number microbatch * slices + i
     iterations: int  # training steps without a drain between them; microbatch numbers run on over them
-    # int (devices,): versions of its weights that a device keeps for microbatches under way; 1 in every synchronous
-    # schedule.
+    # int (devices,): versions of its weights that a device keeps for microbatches under way; 1 if synchronous
     weight_versions: np.ndarray
     # int32 (evictions, 3): stage, microbatch and host of each activation that waits for its backward on another device,
     # the host. It moves there when its F ends and is back when its backward starts.

@@ -45,8 +45,7 @@ class Work(NamedTuple):
     # float (3 x stages,): amount that an action adds to what its device holds, less the amount that it frees
     held: np.ndarray
     limits: np.ndarray  # float (devices,): amount that each device may hold
-    # float (devices,): seconds from which the time of a device counts: 0 for the makespan, its first possible start for
-    # the span
+    # float (devices,): seconds from which a device's time counts: 0 for the makespan, its first start for the span
     begin: np.ndarray
 
 
@@ -55,11 +54,9 @@ class Rules(NamedTuple):
 
     # Kind that starts if both an F and a backward could: the kind that did not run last (OTHER), or a fixed one
     prefer: int = OTHER
-    # when an F gives way to a backward that would arrive while the F runs: NEVER, before the device's FIRST backward,
-    # or ALWAYS
+    # when an F gives way to a backward that would arrive while it runs: NEVER, before the FIRST backward, or ALWAYS
     hold: int = NEVER
-    # short_gaps, frees_memory: 1 if a W may start in a gap shorter than it, and before a backward if an F waits for
-    # memory
+    # short_gaps, frees_memory: 1 if a W may start in a shorter gap, and before a backward if an F waits for memory
     short_gaps: int = 1
     frees_memory: int = 1
 

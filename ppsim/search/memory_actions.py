@@ -239,8 +239,7 @@ def build_with_memory_actions(
 ) -> ScheduleColumns:  # fmt: skip
     """Return a family's schedule with the R, or OFFLOAD and RELOAD, of `actions`, the keywords in `MEMORY_ACTIONS`.
 
-    If only activations that do not fit within `memory_limit` are to be recomputed, and the family searches within a
-    limit, the search takes R into account.
+    If only what does not fit in `memory_limit` is recomputed, families that search within a limit count R.
     """
     only_needed_r = actions.get("recompute") == NEEDED and actions.get("offload") is None
     if only_needed_r and "memory_limit" in family.options and memory_limit is not None:

@@ -202,8 +202,7 @@ def balanced_within(
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
     The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`); `pieces` are those of the costs, if
-    known. The result is the balanced partition itself if the moves find none that fits, if several devices hold a
-    stage, or if the bytes are not known.
+    known. The result is the balanced partition if no move fits, several devices hold a stage, or bytes are unknown.
     """
 
     def table(found: LayoutString) -> CostTable:

@@ -34,8 +34,7 @@ class RunError:
     action_error: float
     # by kind: median over actions of predicted / measured seconds - 1, without the profile's overhead and stretch
     kind_error: dict[str, float]
-    # steps, inside: number of measured steps, and of those within the 90 % interval of the prediction; inside is None
-    # if the profile gives no interval
+    # steps, inside: number of measured steps, and of those within the predicted 90 % interval; None if there is none
     steps: int
     inside: int | None
 
@@ -72,8 +71,7 @@ class Evaluation:
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:
     """Predict the step of every trace with the profile, and return the errors.
 
-    Raises ConfigError if a trace's steps take no time, CostError if the profile does not fit a trace, DeadlockError if
-    a trace's program cannot run.
+    Raises ConfigError if a trace's steps take no time, CostError if the profile does not fit it, or DeadlockError.
     """
     runs = [_run_error(trace, profile) for trace in traces]
     chosen = {name: [run for run in runs if name == "all" or run.fitted == (name == "fitted")] for name in GROUPS}

@@ -36,8 +36,7 @@ class Finding:
     unit: str
     before: float | None  # the baseline's value; None if it has none
     after: float | None  # the value now; None if it is not known
-    # "regression", "over the limit", "new" (not in the baseline), "lost" (no longer known), "not finite" (cannot be
-    # compared), "improved" or "same"
+    # "regression", "over the limit", "new" (no baseline), "lost" (no longer known), "not finite", "improved" or "same"
     verdict: str
     limit: float | None = None  # the largest value allowed, from the baseline with its tolerance or from a limit
     # if the measure changed: the changes of the busy time and of the bubble ledger, largest first
@@ -106,8 +105,7 @@ class Tolerance:
 def parse_limits(max_bubble: Any = None, max_memory: Any = None, max_step_time: Any = None) -> dict[str, float]:
     """Return the largest value allowed by measure, from numbers or text with units, such as "15%", "80 GB", "2 s".
 
-    None is no limit. ConfigError for anything else: a bubble of 1 or more needs its "%", because 15 probably means 15 %
-    but would allow any bubble.
+    None is no limit. ConfigError for others: a bubble of 1 or more needs its "%", as 15, meant as 15 %, allows any.
     """
     given = (
         ("bubble_fraction", "max_bubble", max_bubble, "fraction"),

@@ -32,8 +32,7 @@ class PackedSteps:
 def packed_steps(config: AnyConfig) -> list[PackedSteps]:
     """Return the steps of all batches that `lengths` draws, for each packing that the schedule allows.
 
-    Every data-parallel copy is a run of its own; the step lasts as long as the longest. Runs of the same number of
-    microbatches share their plan.
+    Every data-parallel copy is a run; the step is the longest. Runs of the same number of microbatches share a plan.
 
     Raises
     ------

@@ -95,8 +95,7 @@ class MeasuredStep(NamedTuple):
 def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow]:
     """Return the stages, actions, microbatches and links that are slower than expected, the costliest first.
 
-    `own` is the measured run with its own action times as costs. The costs of `run` give the expected seconds; without
-    `run`, medians of the measured run do.
+    `own` is the measured run with its own times as costs. Expected seconds are those of `run`, or medians of `own`.
     """
     expected = None if run is None else in_measured_order(measured, run).plan
     medians = medians_of(own.seconds, groups_of(own))

@@ -304,8 +304,7 @@ def search_space(
 def _with_launch_rules(space: Space, job: Job, chosen: Mapping[str, Any], names_keys: bool) -> Space:
     """Return the space with the fields that frameworks need for its schedules, and why each launches none of them.
 
-    Both are empty for schedules that the user names: these are tried even if no framework launches them. `names_keys`
-    says that the user names the free keys.
+    Both are empty for schedules that the user names, which are tried in any case; `names_keys`: also the free keys.
     """
     own = None if "schedule.name" in chosen else space.config.schedule
     are_named = job.framework is None and bool(chosen.get("schedule.name"))

@@ -79,8 +79,7 @@ class TowerSearch:
     # free, only: free keys of the backbone, as in `choose`
     free: Any
     only: Mapping[str, Iterable[Any]]
-    # True if a backbone with a separate encoder, or one in phases, may have any schedule, not only
-    # `SCHEDULES_WITH_ENCODER`
+    # True if a backbone with an encoder may have any schedule, not only `SCHEDULES_WITH_ENCODER`
     any_schedule: bool
     first_only: bool  # True if the framework runs no other placement than `first`
     fitting: list[Candidate] = field(default_factory=list)
