@@ -61,8 +61,7 @@ class CostTable(EqualColumns):
     # float64 (stages,): bytes that a backward of a whole microbatch adds to activations: recomputed ones, or the loss's
     recompute_bytes: np.ndarray | None = None
     # unshard_seconds, reduce_seconds, optimizer_seconds: float64 (stages,): seconds of gathering a stage's weights,
-    # reducing its gradients over the data-parallel copies, and stepping its parameters. None: UNSHARD is free, nothing
-    # is reduced, the step is free.
+    # reducing its gradients over the data-parallel copies, and stepping its parameters. None: these are free.
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None

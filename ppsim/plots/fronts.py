@@ -17,20 +17,8 @@ from matplotlib.transforms import Bbox
 from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.units import axis_unit, counted, percent_text
+from ppsim.plots import many_runs
 from ppsim.plots.figures import SMALL, figure_of, follows_page, font_points, settings, titled_axes, wrapped
-from ppsim.plots.many_runs import (
-    COLOURS,
-    LEADER,
-    MARKERS,
-    MAX_BARS,
-    add_legend,
-    distinct_lines,
-    explain_states,
-    fit_within,
-    spread_axis,
-    styles_of,
-    swept_axis,
-)  # fmt: skip
 from ppsim.plots.palette import Theme, mixed, theme_of
 
 if TYPE_CHECKING:
@@ -94,9 +82,9 @@ def draw_front(
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
         columns = zip(pairs, zip(names, groups or nothing, values or nothing, strict=True), strict=True)
-        every = [_FrontRun(*pair, *own, fit_within(pair[0], limit)) for pair, own in columns]
+        every = [_FrontRun(*pair, *own, many_runs.fit_within(pair[0], limit)) for pair, own in columns]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
-        joined, (word, text) = grouped and word != "", swept_axis(word, values)
+        joined, (word, text) = grouped and word != "", many_runs.swept_axis(word, values)
         every = _distinct_groups(every) if joined else every
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
@@ -109,8 +97,8 @@ def draw_front(
         front = _clear_front([run[:2] for run in runs], fitting)
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
-        margin = 0.12 if figure.get_figwidth() > 5 else 0.22  # names of groups have space at the left
-        axes.margins(margin if grouped else 0.08, margin)
+        margin = 0.12 if figure.get_figwidth() > 5 else 0.22
+        axes.margins(margin if grouped else 0.08, margin)  # names of groups have space at the left
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
         styles = _styles(every, {runs[at].group for at in front}, colours, grouped)
@@ -127,14 +115,14 @@ def draw_front(
             arrow: Any = {"color": styles[at[0].group]["color"], "marker": _ARROW, "markersize": 14, "clip_on": False}
             arrow |= {"markerfacecolor": "none", "linestyle": "", "transform": axes.get_yaxis_transform()}
             axes.plot([1] * len(at), [run.seconds * second for run in at], label=f"beyond the axis: {label}", **arrow)
-        explain_states(axes, fits, colours, refused)
+        many_runs.explain_states(axes, fits, colours, refused)
         for number, axis in enumerate("xy"):
-            is_log = spread_axis(axes, axis, [point[number] for point in points])
+            is_log = many_runs.spread_axis(axes, axis, [point[number] for point in points])
             words: Any = getattr(axes, f"{axis}axis").label
             beside = f" · labels: {word}" if number and joined else ""
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
         corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
-        others = ends if joined else range(len(runs) if len(runs) <= MAX_BARS else 0)
+        others = ends if joined else range(len(runs) if len(runs) <= many_runs.MAX_BARS else 0)
         placed = list[_Name]()
         for at in dict.fromkeys([front[-1], front[0], *corners, *others]):
             run, is_whole = runs[at], at in front or ends.get(at, not grouped)
@@ -148,10 +136,10 @@ def draw_front(
         for label, at in beyond:
             (_, seconds, _, group, *_), others = max(at, key=lambda run: run.seconds), {run.group for run in runs}
             words = label.removeprefix(f"{group}, ") if joined and group in others else label
-            xy = right, seconds * second
-            placed.append(_Name(xy, words, styles[group]["color"], False, _AT_EDGE, f"beyond the axis: {label}"))
+            ink, key = styles[group]["color"], f"beyond the axis: {label}"
+            placed.append(_Name((right, seconds * second), words, ink, False, _AT_EDGE, key))
         named = _draw_names(axes, points, front, placed)
-        add_legend(axes, colours, lambda label: label not in named)
+        many_runs.add_legend(axes, colours, lambda label: label not in named)
     return figure
 
 
@@ -160,7 +148,7 @@ def _distinct_groups(runs: Sequence[_FrontRun]) -> list[_FrontRun]:
     lines, fits = dict[Any, list[tuple[float, float]]](), {(run.group, run.memory): run.fit for run in runs}
     for run in runs:
         lines.setdefault(run.group, []).append(run[:2])
-    names = {names[0]: ", ".join(names) for names, _ in distinct_lines(lines, fits)}
+    names = {names[0]: ", ".join(names) for names, _ in many_runs.distinct_lines(lines, fits)}
     return [run._replace(group=names[run.group]) for run in runs if run.group in names]
 
 
@@ -200,7 +188,8 @@ def _draw_front(
 ) -> None:  # fmt: skip
     """Draw the points of a front, with how they fit, as steps with rings, dashed over the limit."""
     style: Any = {"marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
-    style |= {"color": COLOURS[theme.name][-1], "linewidth": 1.1 if len(front) > 1 else 0, "drawstyle": "steps-post"}
+    wide = 1.1 * (len(front) > 1)
+    style |= {"color": many_runs.COLOURS[theme.name][-1], "linewidth": wide, "drawstyle": "steps-post"}
     within = [point for point, fit in front if fit != "tight"]
     beyond = [point for point, fit in front if fit == "tight"]
     edge = [(limit, within[-1][1])] if within and beyond else []
@@ -229,7 +218,7 @@ def _styles(runs: Sequence[_FrontRun], best: set[Any], theme: Theme, grouped: bo
     kinds = [*dict.fromkeys(run.group for run in runs)]
     if not grouped:  # names say what they are
         return {kind: {"color": theme.quiet, "marker": "o"} for kind in kinds}
-    styles = styles_of(kinds, theme.name)
+    styles = many_runs.styles_of(kinds, theme.name)
     for kind in {*kinds} - best if len(kinds) > _MAX_COLOURED else ():
         styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
     return styles
@@ -248,7 +237,7 @@ def _draw_points(
         style = styles[kind if grouped else runs[0].group]
         mine = [at for at, run in enumerate(runs) if kind in (None, run.group)]
         fits, ink, marker, xy = [runs[at].fit for at in mine], style["color"], style["marker"], np.array(points)[mine]
-        size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * MARKERS[marker]}
+        size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker]}
         is_dot = np.array([marked is not None and at not in marked and runs[at].fit == "fits" for at in mine])
         faces = [ink if fit == "fits" else theme.paper for fit in np.array(fits)[~is_dot]]
         axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, **size)
@@ -290,8 +279,8 @@ def _draw_names(
             *product([[]], both, one.offsets if one.is_strong or not one.replaces else ()),
         ):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": one.ink}
-            style |= {"fontweight": "bold"} if one.is_strong else {}
-            name = axes.annotate(words, one.point, offset, ha="left" if side > 0 else "right", **style)
+            style |= {"ha": "left" if side > 0 else "right", "fontweight": "bold" if one.is_strong else "normal"}
+            name = axes.annotate(words, one.point, offset, **style)
             name.set(path_effects=halo)
             box = name.get_window_extent()
             middle = offset[0] - 3 * side, offset[1] + 2  # low densities draw words wider
@@ -309,7 +298,7 @@ def _draw_names(
                 named.append(taken[-1])
                 done.add(one.replaces)
                 if is_led:
-                    leader: Any = {**LEADER, "color": one.ink, "shrinkB": 4}
+                    leader: Any = {**many_runs.LEADER, "color": one.ink, "shrinkB": 4}
                     axes.annotate("", one.point, middle, textcoords="offset points", arrowprops=leader)
                     leaders.append(Path(ahead))
                 break

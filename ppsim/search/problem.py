@@ -92,8 +92,7 @@ class Problem:
     ) -> Problem:
         """Return the problem of `m` microbatches under `costs` (default: F, I and W of a device share take 1 s each).
 
-        BuildError if `costs` is not a cost model or a limit does not hold one microbatch; CostError if the costs do not
-        fit the placement.
+        BuildError if `costs` is no cost model or a limit holds no microbatch; CostError if costs do not fit devices.
         """
         table = price_schedule(every_action(device_of, p, m, split), costs)
         problem = cls(m, p, device_of, split, table, limits)
