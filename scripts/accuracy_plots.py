@@ -54,7 +54,7 @@ def scatter(classes: Mapping[str, Mapping[bool, Sequence[Point]]]) -> str:
         for place in range(1, rows):
             axes.axhline(place - 0.5, color=LIGHT.grid, linewidth=0.6)
         axes.axvline(1.0, color=LIGHT.edge, linewidth=0.9, zorder=1.5)
-        for is_out, colour, label in ((False, IN_VIEW, "in view"), (True, OUT_OF_VIEW, "set aside, priced once")):
+        for is_out, colour, label in ((False, IN_VIEW, "seen"), (True, OUT_OF_VIEW, "set aside, priced once")):
             axes.scatter((), (), s=12, color=colour, linewidths=0, label=label)
             for place, kinds in enumerate(classes.values()):
                 ratios = sorted(predicted / measured for measured, predicted in kinds.get(is_out, ()))

@@ -214,9 +214,9 @@ def _aim_rows(runs: Sequence[Priced], checks: Sequence[Priced], peaks: Sequence[
 
 
 def _goal_rows(in_view: Sequence[Priced], once: Sequence[Priced], last: Sequence[Priced]) -> Iterator[tuple[str, ...]]:
-    yield ("mean of absolute errors", "aim", "priced once", "of these the last round", "in view")
+    yield ("mean of absolute errors", "aim", "priced once", "of these the last round", "seen runs")
     own, dense = _sources(once, np.mean), errors_of_sources(once)[FP8[0]]
-    yield ("mean over classes; in `priced once` also over the sources of a class", "8 % out of view, 6 % in view",
+    yield ("mean over classes; in `priced once` also over the sources of a class", "8 % of unseen, 6 % of seen runs",
            own, percent_text(mean_of_classes(last)), percent_text(mean_of_classes(in_view)))  # fmt: skip
     yield ("mean over classes of the median source, or of the median step", "", _sources(once, np.median),
            *(percent_text(mean_of_classes(runs, middle_error)) for runs in (last, in_view)))  # fmt: skip
@@ -228,7 +228,7 @@ def _goal_rows(in_view: Sequence[Priced], once: Sequence[Priced], last: Sequence
 def _both_rows(
     runs: Sequence[Priced], once: Sequence[Priced], table: Mapping[str, Mapping[str, Any]], left: Parts
 ) -> Iterator[tuple[str, ...]]:
-    yield ("class", "sources priced once", "steps", "error of the median source", "mean", "steps in view",
+    yield ("class", "sources priced once", "steps", "error of the median source", "mean", "seen steps",
            "mean of absolute errors", "median error", "interval of measured / predicted",
            "priced once: steps inside intervals of other sources")  # fmt: skip
     steps, in_view, errors = by(once, "group"), by(runs, "group"), errors_of_sources(once)
