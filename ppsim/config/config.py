@@ -418,7 +418,6 @@ def _value(key: str, value: Any) -> Any:
     return _read_value(key, value) if isinstance(value, str) else as_python(value, f"override {shown(key)}")
 
 
-@functools.lru_cache(4096)  # a sweep repeats a few texts
 def _read_value(key: str, text: str) -> Any:
     """Return the value of a text; ConfigError for YAML that is unfinished or wrong, or that hides its value."""
     place = f"override {shown(key)}"

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache, wraps
+from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from ppsim.base.rules import argument, check_fields, checked_methods, declared, 
 from ppsim.costs.layers import VALUE_BYTES, Layer, Linear
 from ppsim.costs.layout import WEIGHT_BYTES, Layout, recompute_levels
 from ppsim.costs.model import Model
-from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, Rates, computation
+from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, computation
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import Cluster
@@ -41,11 +41,6 @@ def once(method: Callable[..., Value]) -> Callable[..., Value]:
         return self._computed[key]
 
     return stored
-
-
-@lru_cache(4096)  # many layouts of a search price the same share of a layer
-def _layer_computation(rates: Rates, layer: Layer, sequence: int, share: GpuShare) -> Computation:
-    return computation(rates, layer.operators, sequence, share)
 
 
 @checked_methods
@@ -101,7 +96,7 @@ class Setup:
         if layer.losses and facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes
             layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
-        priced = _layer_computation(device.rates, layer, self.model.sequence, self._gpu_share)
+        priced = computation(device.rates, layer.operators, self.model.sequence, self._gpu_share)
         if not layer.losses or not facts.moves.loss_forward or layout.chosen("fused_loss"):
             return priced
         logits, streaming = self.share(layer.logits), device.rates.streaming

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,11 +106,6 @@ class LinkSheet:
         return replace(self, bandwidth=self.bandwidth * self.achieved, achieved=1.0) if self.achieved < 1 else self
 
 
-@lru_cache(1024)  # every collective of every layout of a search asks for one
-def _with_bandwidth(link: LinkSheet, bandwidth: float) -> LinkSheet:
-    return replace(link, bandwidth=bandwidth)
-
-
 # 256 MB over 2 to 64 nodes of H100 took 0.2 to 0.3 ms a node longer in the median than at best: The Ultra-Scale
 # Playbook, pp_comm_bandwidth.html. DeepSeek's profile (train.json) waits 2.0 ms over 8 nodes before each exchange.
 NODE_WAIT = 2e-4
@@ -205,7 +200,7 @@ class Cluster:
     def network_of_group(self, group: int) -> LinkSheet:
         """Return the network as one GPU sees it while `group` neighbouring GPUs send at once."""
         argument("group", group, rules.whole_number())
-        return _with_bandwidth(self.network, self.network.bandwidth / min(group, self.gpus_per_card))
+        return replace(self.network, bandwidth=self.network.bandwidth / min(group, self.gpus_per_card))
 
     def link_of_group(self, size: int) -> LinkSheet:
         """Return the link that limits a collective of `size` neighbouring GPUs while all groups of a node run one."""
@@ -220,7 +215,7 @@ class Cluster:
         if size * distance <= self.gpus_per_node:
             return self.link.in_collectives
         share = self.network.in_collectives.bandwidth * self.cards / min(distance, self.gpus_per_node)
-        return _with_bandwidth(self.network, min(share, self.link.in_collectives.bandwidth))
+        return replace(self.network, bandwidth=min(share, self.link.in_collectives.bandwidth))
 
 
 _SHEETS = json.loads(Path(__file__).with_name("sheets.json").read_text(encoding="utf-8"))

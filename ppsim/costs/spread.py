@@ -283,7 +283,6 @@ def expected_maximum(levels: Any, values: Any, number: int) -> float:
     return float(((value[:-1] - slope * level[:-1]) * weight + slope * first_moment).sum())
 
 
-@cache
 def slowdown(kind: str, number: int) -> float:
     """Return expected length of the slowest of `number` equal "action"s or "collective"s / length of one, - 1."""
     spread = STRAGGLERS[kind]

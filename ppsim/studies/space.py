@@ -248,7 +248,6 @@ class Space:
         return SEARCHED in self.values.get(Key.PARTITION, ())
 
 
-@functools.cache
 def keeps_activations(name: str) -> bool:
     """Return True if every activation of a family's lists stays on devices from its F to its B.
 
