@@ -8,7 +8,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.analysis.memory import activations_over_time, memory_over_time, static_memory
-from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on, unwritable
+from ppsim.base.immutable import EqualColumns, SizedColumns, cached_on
 from ppsim.base.rules import declared, described
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import TimelineColumns
@@ -173,7 +173,7 @@ def causal_flop_utilisation(run: TimelineColumns) -> float | None:
 
 def _per_second(run: TimelineColumns, per_microbatch: float) -> float:
     schedule = run.schedule
-    microbatches = schedule.microbatches / (schedule.slices * schedule.iterations)
+    microbatches = schedule.microbatches_of_a_step
     seconds = iteration_time(run)
     return microbatches * per_microbatch / seconds if seconds > 0 else float("inf")
 
@@ -198,8 +198,7 @@ def bubble_list(run: TimelineColumns) -> Bubbles:
     begin, end = float(run.device_start.min()), float(run.device_end.max())
     parts = [_bubbles_of(run, device, begin, end) for device in range(run.schedule.devices)]
     devices = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
-    start, seconds, activations, free = map(unwritable, np.concatenate(parts, axis=1))
-    return Bubbles(unwritable(devices), start, seconds, activations, free)
+    return Bubbles(devices, *np.concatenate(parts, axis=1))
 
 
 def _bubbles_of(run: TimelineColumns, device: int, begin: float, end: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.graph import COLLECTIVE, OPTIMIZER, StepGraph, grouped, step_graph
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.immutable import EqualColumns, distinct, latest_of_each, unwritable
+from ppsim.base.immutable import EqualColumns, distinct, latest_of_each
 from ppsim.base.rules import declared, described
 from ppsim.base.tables import html_table
 from ppsim.schedule.barriers import spans_devices
@@ -51,7 +51,7 @@ def slack(run: TimelineColumns) -> np.ndarray:
     slacks. If transfers share ports, they keep the order of this run; an action that grows may change the order.
     """
     of_row = node_slack(step_graph(run))[run.plan.slot_of_row]
-    return unwritable(np.maximum(np.minimum.reduceat(of_row, run.schedule.first_rows), 0.0))
+    return np.maximum(np.minimum.reduceat(of_row, run.schedule.first_rows), 0.0)
 
 
 def node_slack(graph: StepGraph) -> np.ndarray:
@@ -135,7 +135,7 @@ def sensitivities(run: TimelineColumns) -> Sensitivities:
         of_stream[of_stream == COLLECTIVE] = np.where(shared, transfer, -1)
     counted[2 * rows :, 0] = np.maximum(of_stream, -1)
 
-    largest = unwritable(_largest_counts(graph, chain, counted, first_link + len(links)))
+    largest = _largest_counts(graph, chain, counted, first_link + len(links))
     by_kind = {KIND_NAMES[kind]: float(largest[kind]) for kind in kinds} | {"transfer": float(largest[transfer])}
     if run.plan.optimizer is not None:
         by_kind["optimizer"] = float(largest[optimizer])

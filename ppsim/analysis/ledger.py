@@ -14,7 +14,7 @@ from ppsim.analysis.bubbles import device_idle
 from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
-from ppsim.base.immutable import EqualColumns, unwritable
+from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale
 from ppsim.plan.jitter import Jitter, JitteredPlan
@@ -205,10 +205,10 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> LedgerColumns:
     seconds["overhead"] = np.where(total > 0, seconds["overhead"], idle)
     factor = np.divide(idle, total, out=np.ones_like(total), where=total > 0)
     return LedgerColumns(
-        {cause: unwritable(column * factor) for cause, column in seconds.items()},
-        {phase: unwritable(waited * factor) for phase, waited in zip(PHASES, gaps.waited, strict=True)},
+        {cause: column * factor for cause, column in seconds.items()},
+        {phase: waited * factor for phase, waited in zip(PHASES, gaps.waited, strict=True)},
         gaps.run,
-        unwritable(factor),
+        factor,
     )
 
 
@@ -301,7 +301,7 @@ class _Sums:
         self._sum_up()
         pair, kind = np.divmod(self.cells[0], _KINDS)
         waiting, holder = np.divmod(pair, self.devices)
-        return Blame(*map(unwritable, (waiting, holder, kind, self.seconds[0])))
+        return Blame(waiting, holder, kind, self.seconds[0])
 
 
 # The ledger as text

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import CostError
-from ppsim.base.immutable import EqualColumns, cached_on, unwritable
+from ppsim.base.immutable import EqualColumns, cached_column, cached_on
 from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
@@ -34,7 +33,7 @@ def peak_activations(run: TimelineColumns) -> np.ndarray:
         moving = np.concatenate([run.plan.copies.device, run.plan.copies.host])
         for device in np.unique(moving[moving != HOST_MEMORY]).tolist():
             peak[device] = activations_over_time(run, device)[1].max()
-    return unwritable(peak)
+    return peak
 
 
 def activations_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,8 +46,7 @@ def activations_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray
 @cached_on
 def static_memory(run: TimelineColumns) -> np.ndarray | None:
     """Return the bytes of weights, gradients and optimizer state of each device, as `Timeline.static_memory`."""
-    held = static_bytes(run.schedule, run.table)
-    return None if held is None else unwritable(held)
+    return static_bytes(run.schedule, run.table)
 
 
 @cached_on
@@ -63,7 +61,7 @@ def peak_memory(run: TimelineColumns) -> np.ndarray | None:
     for device, rows in enumerate(map(slice, offsets[:-1], offsets[1:])):
         levels = np.cumsum(changes.amount[rows])[_is_last_of_its_time(changes.time[rows])]
         peak[device] += levels.max(initial=0.0)
-    return unwritable(peak)
+    return peak
 
 
 def memory_over_time(run: TimelineColumns, device: int) -> tuple[np.ndarray, np.ndarray]:
@@ -231,10 +229,10 @@ class Memory(EqualColumns):
     moment: np.ndarray = declared("seconds: time of the peak, the first one if it is reached several times")
     capacity: float | None = declared("bytes of one device; None if the costs name no device", default=None)
 
-    @cached_property
+    @cached_column
     def peak(self) -> np.ndarray:
         """Bytes of each device at its peak."""
-        return unwritable(np.sum([getattr(self, part) for part in PARTS], axis=0))
+        return np.sum([getattr(self, part) for part in PARTS], axis=0)
 
     def fits(self, headroom: float = HEADROOM, capacity: float | str | None = None) -> bool:
         """Return whether every device's peak fits in its memory - `headroom`, a fraction from 0 to below 1.
@@ -335,5 +333,5 @@ def memory(run: TimelineColumns) -> Memory:
         times, columns = memory_parts_over_time(run, device)
         highest = int(columns.sum(axis=0).argmax())
         parts[:, device], moment[device] = columns[:, highest], times[highest]
-    columns = dict(zip(PARTS, map(unwritable, parts), strict=True))
-    return Memory(**columns, moment=unwritable(moment), capacity=device_memory(run))
+    columns = dict(zip(PARTS, parts, strict=True))
+    return Memory(**columns, moment=moment, capacity=device_memory(run))

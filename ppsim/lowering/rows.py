@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send, is_transfer
-from ppsim.base.immutable import cached_on, unwritable
+from ppsim.base.immutable import cached_on
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -99,7 +99,7 @@ def has_transfers(schedule: ScheduleColumns) -> bool:
 def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     """Return True for each row that needs a row of another device, bool (rows,); such a row names the transfer."""
     source, device = schedule.source, schedule.device
-    return unwritable((source >= 0) & (device.take(source) != device))
+    return (source >= 0) & (device.take(source) != device)
 
 
 def consumers(source: np.ndarray, remote: np.ndarray) -> np.ndarray:

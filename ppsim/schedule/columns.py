@@ -159,11 +159,11 @@ class ScheduleColumns:
         """True if the lists hold any S or T: the output layer is cut over devices."""
         return bool(is_vocabulary(self.kind).any())
 
-    @cached_property
+    @cached_column
     def recomputed(self) -> np.ndarray:
         """Column that is True if the stage and microbatch of a row have an R, bool."""
         cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
-        return unwritable(np.isin(cell, cell[self.kind == Kind.R]))
+        return np.isin(cell, cell[self.kind == Kind.R])
 
     @property
     def compute(self) -> ScheduleColumns:
@@ -212,19 +212,19 @@ class ScheduleColumns:
         """Iteration of each row, by its microbatch."""
         return self.microbatch // max(self.microbatches // self.iterations, 1)
 
-    @cached_property
+    @cached_column
     def device(self) -> np.ndarray:
         """Device of each row, int32."""
-        return unwritable(list_numbers(self.offsets))
+        return list_numbers(self.offsets)
 
-    @cached_property
+    @cached_column
     def holdings(self) -> np.ndarray:
         """(device, stage) pairs of every stage that a device holds, sorted, int32 (pairs, 2).
 
         A stage that two devices run (bidirectional schedules) appears once per device: its weights are held twice.
         """
         keys = distinct(self.device.astype(np.int64) * max(self.num_stages, 1) + self.stage)
-        return unwritable(np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32))
+        return np.stack(np.divmod(keys, max(self.num_stages, 1)), axis=1).astype(np.int32)
 
     def rows(self, device: int) -> slice:
         """Return the rows of one device; ScheduleError if there is no such device."""
@@ -286,7 +286,7 @@ class ScheduleColumns:
             f"{counted(len(self), 'action')}>"
         )
 
-    @cached_property
+    @cached_column
     def source(self) -> np.ndarray:
         """Row whose result each row needs from the neighbouring stage, or -1 (also for prefetched inputs); int32.
 
@@ -303,7 +303,7 @@ class ScheduleColumns:
         if len(self.prefetched):
             named = np.isin(pairs, self.prefetched @ np.array([self.microbatches, 1]))
             source[named & (self.kind == Kind.F)] = -1
-        return unwritable(source)
+        return source
 
 
 def select_rows(
