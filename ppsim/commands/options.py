@@ -262,7 +262,7 @@ def _changes(
         changes = {f"schedule.{key}": None for key in FAMILY_KEYS if key in given} | changes
     elif "csv" in given and config is not None:  # a family in place of the file has the file's sizes
         own = load_config(config).build()
-        sizes = {"devices": own.devices, "microbatches": own.microbatches // own.slices, "csv": None, "slices": None}
+        sizes = {"devices": own.devices, "microbatches": own.microbatches_of_a_step, "csv": None, "slices": None}
         its = {f"schedule.{key}": value for key, value in sizes.items()}
         changes = {key: value for key, value in its.items() if key not in values} | changes
     flag_of_key = {FLAGS[name].key: option_of(name) for name, value in flags.items() if value is not None}

@@ -78,7 +78,7 @@ def _validate_file(file: Path, slices: int, check: Callable[[Schedule], None]) -
     sizes = {
         "devices": schedule.devices,
         "num_stages": schedule.num_stages,
-        "microbatches": schedule.microbatches // slices,
+        "microbatches": schedule.microbatches_of_a_step,
         "actions": len(schedule),
     }
     what = "program" if isinstance(schedule, Program) else "schedule"

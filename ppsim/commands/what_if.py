@@ -130,7 +130,7 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config], runs: tupl
 def _work(run: Timeline) -> tuple[float, str]:
     """Return the tokens of one step, or its microbatches if no model is known, and their name."""
     workload, schedule = run.table.workload, run.schedule
-    microbatches = schedule.microbatches / schedule.slices / schedule.iterations
+    microbatches = schedule.microbatches_of_a_step
     return (microbatches, "microbatches") if workload is None else (microbatches * workload.tokens, "tokens")
 
 

@@ -16,6 +16,11 @@ from ppsim.schedule.columns import ScheduleColumns
 ENGINES = ("auto", "event", "compiled")
 
 
+def compiled_or(engine: str) -> str:
+    """Return the compiled engine, which many runs load once, in place of "auto" if it can run; else this engine."""
+    return "compiled" if engine == "auto" and can_compile() else engine
+
+
 def run_plan(plan: Plan, engine: str) -> tuple[str, Times | RowEnds]:
     """Return the name of the engine that ran a plan, and the times of everything in the plan."""
     engine = _chosen(plan, engine)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ppsim.analysis.measures import MEASURES, shown_in
-from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import equal
@@ -18,7 +17,7 @@ from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
 from ppsim.costs.table import is_cost_model
-from ppsim.engines.running import ENGINES, dispatched
+from ppsim.engines.running import ENGINES, compiled_or, dispatched
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
 from ppsim.plan.lengths import structure
@@ -250,8 +249,7 @@ def simulate_many(
     models = _models(costs)
     check_jitter(jitter, seed)
     samples = _samples(samples, jitter)
-    if engine == "auto" and can_compile():
-        engine = "compiled"
+    engine = compiled_or(engine)
     batch = Batch(Schedule.of(schedule.compute), transport, engine, len(models), samples, int(seed))
     runs = (
         (dispatched(plan, table, dispatch, memory_limit, engine), table, model)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.interval import spread
 from ppsim.analysis.memory import HEADROOM, check_headroom
-from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
 from ppsim.base.progress import track
@@ -19,6 +18,7 @@ from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
+from ppsim.engines.running import compiled_or
 from ppsim.frameworks import SCHEDULES_OF_LAUNCH, searched_layouts
 from ppsim.launch import flags_in, launch_faults, own_framework
 from ppsim.run.timelines import Timeline
@@ -181,7 +181,7 @@ def advise(
     names = schedules_run_by(framework, config.model, research, launched)
     if config.has_encoder and encoder_size(config.data, {}, EncoderKey.PLACEMENT) != "first" and not research:
         names = [name for name in names if name in SCHEDULES_WITH_ENCODER]
-    config = replace(config, engine="compiled") if can_compile() and config.engine == "auto" else config
+    config = replace(config, engine=compiled_or(config.engine))
     run = config.simulate()
     now = _candidate(run, headroom, {})
     needs = {} if research else searched.needs

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.analysis.memory import HEADROOM
-from ppsim.base.compiling import can_compile
 from ppsim.base.units import counted, format_quantity
 from ppsim.config import Config, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layers import RECOMPUTE
 from ppsim.costs.partition import BALANCED
+from ppsim.engines.running import compiled_or
 from ppsim.frameworks import searched_layouts
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family
@@ -129,7 +129,6 @@ def _changes(config: Config, run: Timeline, schedules: Needs, headroom: float) -
 
 def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterator[Change]:
     section, devices = config.schedule, run.schedule.devices
-    microbatches = run.schedule.microbatches // (run.schedule.slices * run.schedule.iterations)
     own = None if "csv" in section else find_family(section["name"])
     if devices == 1:
         return
@@ -139,6 +138,7 @@ def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterat
             keys = {Key.STAGES: count, **_partition_for(config, count * devices, now)}
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
     # a family in place of lists has their sizes
+    microbatches = run.schedule.microbatches_of_a_step
     sizes = {Key.DEVICES: devices, Key.MICROBATCHES: microbatches, "schedule.csv": None, "schedule.slices": None}
     for name, needs in schedules.items():
         family = find_family(name)
@@ -264,8 +264,9 @@ def _partition_changes(config: Config, costs: DerivedCosts, run: Timeline, headr
         yield Change(f"layers {words}", {Key.PARTITION: method, **ENDS}, "layers")
     if run.schedule.num_stages > 1:
         limit = memory_limit(config, headroom)
-        engine = "compiled" if can_compile() else "auto"
-        found = fastest_stages(costs, run.schedule, config.transport, config.optimizer, limit, engine=engine)
+        found = fastest_stages(
+            costs, run.schedule, config.transport, config.optimizer, limit, engine=compiled_or("auto")
+        )
         text = found.megatron_layout(run.schedule.num_stages)
         yield Change("layers fastest by simulation", {Key.PARTITION: text, **ENDS}, "layers")
 

@@ -318,7 +318,7 @@ def _sizes(case: Config) -> tuple[int, int]:
     if "csv" not in section:
         return section["devices"], section["microbatches"]
     own = case.build()
-    return own.devices, own.microbatches // own.slices
+    return own.devices, own.microbatches_of_a_step
 
 
 def _current(case: Config, timelines: Iterable[Timeline]) -> Timeline | None:

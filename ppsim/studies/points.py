@@ -15,7 +15,6 @@ import numpy as np
 
 from ppsim.analysis.measures import MEASURES, pareto_front
 from ppsim.analysis.memory import HEADROOM, fit_of, usable_bytes
-from ppsim.base.compiling import can_compile
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
@@ -23,6 +22,7 @@ from ppsim.base.rules import declared, described
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
+from ppsim.engines.running import compiled_or
 from ppsim.frameworks import frameworks_running, megatron, pytorch
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family, split_stages
@@ -310,10 +310,9 @@ def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, A
 
 def measure_point(source: ConfigSource, changes: Mapping[str, Any], fast: bool, measures: Sequence[str]) -> Outcome:
     """Return the outcome of a point; `fast` uses the compiled engine if the config leaves the engine open."""
-    is_open = source.data.get("engine", "auto") == "auto"
-    compiled = {"engine": "compiled"} if fast and is_open and can_compile() else {}
+    engine = {"engine": compiled_or(source.data.get("engine", "auto"))} if fast else {}
     try:
-        run = source.config({**compiled, **own_changes(source, changes)}).simulate()
+        run = source.config({**engine, **own_changes(source, changes)}).simulate()
         numbers = {name: POINT_MEASURES[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -345,8 +344,7 @@ def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str,
         if not isinstance(costs, DerivedCosts):
             return {"stages": None}
         now = LayoutString.parse(costs.megatron_layout(schedule.num_stages))
-        engine = "compiled" if can_compile() else "auto"
-        options = {"engine": engine, "patience": PATIENCE, "starts": [now]}
+        options = {"engine": compiled_or("auto"), "patience": PATIENCE, "starts": [now]}
         best = fastest_stages(costs, schedule, config.transport, config.optimizer, limit, **options)
         return {"stages": best.megatron_layout(schedule.num_stages)}
     except PpsimError:
