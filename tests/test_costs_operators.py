@@ -266,4 +266,4 @@ def test_calibrate_takes_traces_or_operators(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     wrong = command("calibrate", "--operators", tmp_path / "bad.json", "-o", tmp_path / "x.yaml")
     assert wrong.status == 2
-    assert "'products' is missing" in wrong.err
+    assert "schema is None, expected 'ppsim.measured-operators/1'" in wrong.err

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
+from os import PathLike
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -60,6 +62,11 @@ def read_yaml(text: str, place: str) -> Document:
     """
     known = _read(text, place)
     return Document(deepcopy(known.value), known.lines)
+
+
+def read_yaml_file(path: str | PathLike[str]) -> Document:
+    """Read a YAML file of a user as `read_yaml` does; ConfigError, which names the file, if it cannot be read."""
+    return read_yaml(read_text(path, most=MAX_CONFIG_BYTES), os.fspath(path))
 
 
 @lru_cache(16)  # the explorer and the studies read the same few files repeatedly
@@ -175,8 +182,7 @@ def read_record(path: Any, name: str, what: str, schema: Any, unknown: Faults, f
 
     `unknown` returns the faults of the document's keys, `faults` those of values that are each legal by themselves.
     """
-    place = str(path)
-    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
+    place, document = str(path), read_yaml_file(path).value
     check_schema(document, name, place, what)
     kind = what.partition(",")[0]
     if found := unknown(document):

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.filling import ALL_THAT_FIT, Filling, FillItem, fill_items
-from ppsim.base.documents import read_yaml
+from ppsim.base.documents import read_yaml_file
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
 from ppsim.commands.cells import gigabytes, memory_text, step_text
@@ -51,7 +51,7 @@ def fill(
     fraction = read_headroom(headroom)
     wanted: list[FillItem] = []
     if items:
-        wanted += fill_items(read_yaml(read_text(items, most=MAX_CONFIG_BYTES), str(items)).value or [], str(items))
+        wanted += fill_items(read_yaml_file(items).value or [], str(items))
     wanted += map(_from_text, work or ())
     if not wanted:
         raise ConfigError("nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB")

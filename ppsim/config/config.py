@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, as_python, read_yaml
+from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, as_python, read_yaml, read_yaml_file
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.units import counted
@@ -260,7 +259,7 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
 
 
 def _read(place: str) -> Document:
-    document = read_yaml(read_text(place, most=MAX_CONFIG_BYTES), place)
+    document = read_yaml_file(place)
     if document.value is None:
         raise ConfigError(f"{place}: is empty; write sections such as `schedule:` and `costs:`")
     if not isinstance(document.value, dict):

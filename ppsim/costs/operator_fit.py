@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.documents import check_document, read_json, read_yaml
+from ppsim.base.documents import check_document, check_schema, read_json, read_yaml_file
 from ppsim.base.errors import ConfigError, CostError
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text, write_atomically
+from ppsim.base.files import read_text, write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.costs.operators import SCORES_AGAIN
 
@@ -164,9 +164,9 @@ def _nearest(
 
 def read_measurements(path: str | PathLike[str]) -> Measurements:
     """Return the measurements in a file of validation/operators.py; raise ConfigError with each of its faults."""
-    measured = check_document(Measurements, read_json(read_text(path), str(path), WHAT), str(path), WHAT)
-    if measured.schema != MEASURED:
-        raise ConfigError(f"{path}: not {WHAT}: schema is {measured.schema!r}, expected {MEASURED!r}")
+    document = read_json(read_text(path), str(path), WHAT)
+    check_schema(document, MEASURED, str(path), WHAT)
+    measured = check_document(Measurements, document, str(path), WHAT)
     sizes = [size for one in measured.products for size in (one.rows, one.columns, one.depth)]
     sizes += [size for one in measured.attention for size in (one.batch, one.heads, one.width, one.tokens)]
     times = [one.seconds for one in (*measured.products, *measured.attention, *measured.streams)]
@@ -184,8 +184,7 @@ def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
 
 def read_operators(path: str | PathLike[str]) -> FittedLaw:
     """Return the law in a file that `ppsim calibrate --operators` wrote; raise ConfigError for any other file."""
-    document = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), str(path)).value
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: not a device's operators: schema must be {SCHEMA}, as `ppsim calibrate` writes it")
+    document = read_yaml_file(path).value
+    check_schema(document, SCHEMA, str(path), "a device's operators, as `ppsim calibrate` writes")
     numbers = {name: value for name, value in document.items() if name != "schema"}
     return check_document(FittedLaw, numbers, str(path), "a device's operators")

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.analysis.interval import constant_slopes, step_interval
-from ppsim.base.documents import read_yaml, unknown_keys
-from ppsim.base.errors import ConfigError, PpsimError, shown
-from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.documents import read_yaml_file, unknown_keys
+from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import checked_call
 from ppsim.base.units import parse_quantity
 from ppsim.config import AnyConfig, Config, as_config, value_at
@@ -108,8 +107,7 @@ def calibrate_steps(runs: Sequence[Mapping[str, Any]]) -> Calibration:
 def load_step_runs(path: str | PathLike[str]) -> list[StepRun]:
     """Return the runs that a YAML file lists; paths of configs are relative to it. Raises ConfigError."""
     place = str(path)
-    listed = read_yaml(read_text(path, most=MAX_CONFIG_BYTES), place).value
-    return read_step_runs(listed, place, os.path.dirname(place))
+    return read_step_runs(read_yaml_file(path).value, place, os.path.dirname(place))
 
 
 def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[StepRun]:
