@@ -60,7 +60,7 @@ def test_by_default_there_are_as_many_iterations_as_show_a_steady_part():
         ("pipedream", 4, 8, 2, "iterations=2 with devices=4, microbatches=8.*use 3"),
         ("pipedream", 8, 1, 5, "iterations=5 with devices=8, microbatches=1.*use 10"),
         ("pipedream-2bw", 4, 3, None, "microbatches=3 with devices=4.*use at least 4 microbatches, or pipedream"),
-        ("pipedream-2bw", 4, 4, 0, "iterations=0 is too small"),
+        ("pipedream-2bw", 4, 4, 0, "iterations=0 must be a whole number of at least 1"),
         ("pipedream", 4, 4, 10**8, "iterations=100000000 makes more than"),
     ],
 )

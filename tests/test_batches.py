@@ -130,7 +130,7 @@ def test_percentiles_are_in_order_and_interpolated(one_f_one_b):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": 5}, "without random jitter are all alike"),
+        ({"samples": 5}, "without random jitter are equal"),
         ({"samples": 0, "jitter": NOISE}, "samples=0 must be a whole number of at least 1"),
         ({"seed": -1}, "seed=-1 must be"),
         ({"jitter": 0.1}, "must be a ppsim.Jitter"),

@@ -248,7 +248,7 @@ def test_validate_refuses_an_unknown_transport(tmp_path):
     outcome = ppsim("validate", tmp_path / "schedule.csv", "--transport", "bus")
     assert outcome.status == 2
     assert (
-        "--transport: 'bus' is not known; use one of: async, directed, directions, pair, rank, blocking" in outcome.err
+        "--transport='bus' is not known; use one of: async, directed, directions, pair, rank, blocking" in outcome.err
     )
 
 

@@ -137,8 +137,8 @@ def test_step_flops_are_those_of_korthikanti_equation_7():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"heads": 0}, "heads=0 must be a whole number from 1"),
-        ({"num_layers": 10**9}, "num_layers=1000000000 must be a whole number from 1 to 2000"),
+        ({"heads": 0}, "heads=0 must be a whole number of at least 1"),
+        ({"num_layers": 10**9}, "num_layers=1000000000 is too large; use at most 2000"),
         ({"heads": True}, "heads=True must be a whole number"),
         ({"hidden": 4097}, "hidden=4097 is not a multiple of heads=32"),
         ({"key_value_heads": 5}, "key_value_heads=5 does not divide heads=32"),

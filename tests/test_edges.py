@@ -281,16 +281,16 @@ NO_PYTHON_CALL = {
     "a window of 400 digits": (lambda: RUN.to_plotly(start=int(HUGE)), "must lie before"),
     "samples of 400 digits": (
         lambda: library.simulate_many(SCHEDULE, jitter=NOISE, samples=int(HUGE)),
-        "at most 10,000,000",
+        "at most 10000000",
     ),
-    "samples for 8 TB": (lambda: library.simulate_many(SCHEDULE, jitter=NOISE, samples=2**40), "at most 10,000,000"),
+    "samples for 8 TB": (lambda: library.simulate_many(SCHEDULE, jitter=NOISE, samples=2**40), "at most 10000000"),
     "factors of 400 digits": (lambda: library.Costs(microbatch_scale=[1.0, 1e300]), "from 0 to 1e"),
     "keys that are no text": (lambda: library.sweep(UNIT_COSTS, over={3: [5]}), "must map keys to values"),
     "values without keys": (lambda: library.sweep(UNIT_COSTS, over=[8, 16]), "must map keys to values"),
     "an override that is no text": (lambda: library.load_config(UNIT_COSTS, overrides={3: 5}), "keys as text"),
     "workers that fill a machine": (
         lambda: library.sweep(UNIT_COSTS, over={"costs.forward": [1]}, workers=10**12),
-        "from 1 to 4096",
+        "use at most 4096",
     ),
     "an executor that is none": (
         lambda: library.sweep(UNIT_COSTS, over={"costs.forward": [1]}, executor=3),

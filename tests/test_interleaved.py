@@ -112,7 +112,7 @@ def test_groups_hold_every_microbatch_once_and_a_refusal_names_legal_values(p, m
                                   "microbatches; use 4"),
         (4, 8, {"group_size": 9}, "group_size=9 with devices=4, microbatches=8: it must be from devices to "
                                   "microbatches; use 8"),
-        (4, 8, {"group_size": 4.0}, "group_size=4.0 is not a whole number; use a whole number of at least 1"),
+        (4, 8, {"group_size": 4.0}, "group_size=4.0 must be a whole number of at least 1"),
         (4, 11, {"grouping": "torch"}, "microbatches=11 with devices=4: grouping='torch' makes 2 rounds, and "
                                        "microbatches must be a multiple of the rounds; use 10 or 12 microbatches, or "
                                        "grouping='spread'"),

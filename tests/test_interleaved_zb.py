@@ -53,7 +53,7 @@ def test_orders_equal_pytorchs_for_every_size_it_accepts():
         ({"microbatches": 11}, r"multiple of the rounds; use 10 or 12 microbatches"),
         ({"microbatches": 8, "grouping": "megatron"}, r"use one of: torch, spread"),
         ({"microbatches": 8, "group_size": 4}, r"unknown option 'group_size'; .* are: grouping"),
-        ({"microbatches": 8, "stages_per_device": 0}, r"stages_per_device=0 is too small; use at least 1"),
+        ({"microbatches": 8, "stages_per_device": 0}, r"stages_per_device=0 must be a whole number of at least 1"),
     ],
 )
 def test_a_refused_size_names_the_rule_and_a_legal_value(options, words):

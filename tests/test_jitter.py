@@ -90,7 +90,7 @@ def test_numbers_of_numpy_are_numbers_of_a_jitter():
             {"slow_links": 2.0},
             "jitter slow_links=2.0 must map a pair of devices to a factor, such as",
         ),
-        ({"slow_devices": {3: 0}}, r"jitter slow_devices=\{3: 0}: factor 0 must be a number above 0"),
+        ({"slow_devices": {3: 0}}, r"jitter slow_devices=\{3: 0}: 0 must be a factor above 0"),
     ],
 )
 def test_what_is_no_jitter_is_said_as_in_a_config(given, sentence):

@@ -68,7 +68,7 @@ def labelled(run, kind, times):
     ("options", "sentence"),
     [
         ({"chunks": 3}, "use at most 2"),
-        ({"chunks": 0}, "use at least 1"),
+        ({"chunks": 0}, "chunks=0 must be a whole number of at least 1"),
         ({"d2h": 0}, "above 0, such as 0.5"),
         ({"h2d": "1"}, "above 0, such as 0.5"),
         ({"group_size": 9}, "from 1 to devices"),

@@ -215,7 +215,9 @@ def test_a_device_that_is_no_list_is_named():
 
 @pytest.mark.parametrize("slices", [0, -1, 1.0, "1", None, True, 2**31, 10**30])
 def test_slices_are_a_whole_number_of_at_least_1(slices):
-    with pytest.raises(ScheduleError, match="must be a whole number of at least 1"):
+    with pytest.raises(
+        ScheduleError, match=r"must be a whole number of at least 1$|is too large; use at most 2147483647"
+    ):
         Schedule.from_orders([["0F0", "0B0"]], slices=slices)
 
 

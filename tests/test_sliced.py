@@ -61,7 +61,7 @@ def test_of_slices_only_those_that_overtake_are_called_late():
 
 @pytest.mark.parametrize("name", ["seq1f1b", "terapipe"])
 def test_refused_slices_name_the_rule(name):
-    with pytest.raises(ppsim.BuildError, match="slices=0 is too small; use at least 1"):
+    with pytest.raises(ppsim.BuildError, match="slices=0 must be a whole number of at least 1"):
         build(name, 4, 8, 0)
     with pytest.raises(ppsim.BuildError, match="slices=100000000 makes more than"):
         build(name, 4, 8, 10**8)

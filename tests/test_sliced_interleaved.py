@@ -72,7 +72,7 @@ def test_slice_costs_refuse_what_is_not_legal(costs, sentence):
 
 @pytest.mark.parametrize(
     ("slices", "attention", "sentence"),
-    [(0, 0.5, "slices=0 must be a whole number of at least 1"), (4, 1.5, "attention=1.5 must be a part of the time")],
+    [(0, 0.5, "slices=0 must be a whole number of at least 1"), (4, 1.5, "attention=1.5 must be a number from 0 to 1")],
 )
 def test_causal_slices_refuse_what_is_not_legal(slices, attention, sentence):
     with pytest.raises(ppsim.CostError, match=sentence):
@@ -84,7 +84,7 @@ def test_causal_slices_refuse_what_is_not_legal(slices, attention, sentence):
     [
         ("seq1f1b-i", (6, 5, 2, 2), "a group holds ceil.* = 3 whole microbatches; use 3 or 6 microbatches"),
         ("seq1f1b-i", (6, 2, 2, 2), "= 3 whole microbatches; use 3 microbatches"),
-        ("seq1f1b-i", (4, 8, 2, 0), "slices=0 is too small; use at least 1"),
+        ("seq1f1b-i", (4, 8, 2, 0), "slices=0 must be a whole number of at least 1"),
         ("slimpipe", (4, 8, 1, 6), "slimpipe: slices=6 with devices=4.* use 4 or 8 slices"),
         ("slimpipe", (4, 8, 1, 2), "use 4 slices"),
         ("slimpipe", (4, 8, 1, 10**8), "slices=100000000 makes more than"),

@@ -21,5 +21,5 @@ def test_one_slice_is_zb_h1():
 
 
 def test_refused_slices_name_the_rule():
-    with pytest.raises(ppsim.BuildError, match="slices=0 is too small; use at least 1"):
+    with pytest.raises(ppsim.BuildError, match="slices=0 must be a whole number of at least 1"):
         build(4, 8, 0)

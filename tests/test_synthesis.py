@@ -233,8 +233,8 @@ def test_a_limit_in_bytes_counts_weights_and_activations():
         ({"placement": [0, 1, 2, 3, 3, 2, 1, 0]}, r"or another stages_per_device than 1"),
         ({"placement": 3}, r"placement=3 is not known"),
         ({"seconds": -1}, r"seconds=-1 is not a time to search; use a number from 0"),
-        ({"rounds": 1.5}, r"rounds=1.5 is not a whole number"),
-        ({"seed": -1}, r"seed=-1 is too small"),
+        ({"rounds": 1.5}, r"rounds=1.5 must be a whole number of at least"),
+        ({"seed": -1}, r"seed=-1 must be a whole number of at least 0"),
     ],
 )
 def test_a_refused_option_names_the_rule_and_a_legal_value(options, words):

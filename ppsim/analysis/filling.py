@@ -11,7 +11,7 @@ import numpy as np
 from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
 from ppsim.base.documents import unknown_keys
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import EqualColumns, SizedColumns
 from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
 from ppsim.plan.streams import POST_VALIDATED
@@ -76,10 +76,8 @@ def _item(one: Any, place: str) -> FillItem:
         raise ConfigError(f"{place}: {faults[0]}")
     if one.get("duration") is None:
         raise ConfigError(f"{place}: duration is missing; give an item, {EXAMPLE}")
-    try:
+    with error_at(f"{place}: "):
         return FillItem(**{str(key): value for key, value in one.items()})
-    except ConfigError as wrong:
-        raise ConfigError(f"{place}: {wrong}") from None
 
 
 class IdleSpans(NamedTuple):

@@ -1,7 +1,8 @@
 """Errors that a user's input can cause; the library raises no others because of input."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 MAX_FAULTS_SHOWN = 20
@@ -44,6 +45,15 @@ class UnknownNameError(ConfigError, KeyError):
 
 class CostError(PpsimError):
     """Error of a cost that is not a legal number, or does not fit its schedule."""
+
+
+@contextmanager
+def error_at(place: str, error: type[PpsimError] = ConfigError) -> Iterator[None]:
+    """Begin the message of a ConfigError in the `with` block with `place`, and raise it as `error`."""
+    try:
+        yield
+    except ConfigError as wrong:
+        raise error(f"{place}{wrong}") from None
 
 
 def shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.immutable import short_repr
 from ppsim.base.units import parse_quantity
 
@@ -180,15 +180,10 @@ def is_whole(value: Any, least: int = 0) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
 
 
-def argument(name: str, value: Any, check: Check) -> Any:
-    """Return what `check` returns for an argument of a function; its ConfigError then begins with the name."""
-    try:
+def argument(name: str, value: Any, check: Check, error: type[PpsimError] = ConfigError) -> Any:
+    """Return what `check` returns for an argument of a function; its ConfigError becomes `error`, after the name."""
+    with error_at(f"{name}=", error):
         return check(value)
-    except ConfigError as wrong:
-        raise ConfigError(f"{name}={wrong}") from None
-
-
-not_too_large = rule(lambda value: value <= LARGEST, f"is too large; use at most {LARGEST}")
 
 
 def number(holds: Callable[[float], bool], legal: str) -> Check:
@@ -196,14 +191,11 @@ def number(holds: Callable[[float], bool], legal: str) -> Check:
     return rule(lambda value: is_number(value) and holds(value), legal, float)
 
 
-def whole_number(least: int = 1, most: int | None = None) -> Check:
-    """Return a check for an int (no bool) within the bounds; without `most` up to `LARGEST`."""
-    legal = f"of at least {least}" if most is None else f"from {least} to {most}"
-    allowed = rule(
-        lambda value: type(value) is int and value >= least and (most is None or value <= most),
-        f"must be a whole number {legal}",
-    )
-    return allowed if most is not None else lambda value: not_too_large(allowed(value))
+def whole_number(least: int = 1, most: int = LARGEST) -> Check:
+    """Return a check for an int of Python or NumPy (no bool) within the bounds; the check returns an int."""
+    whole = rule(lambda value: is_whole(value, least), f"must be a whole number of at least {least}", int)
+    few = rule(lambda value: value <= most, f"is too large; use at most {most}")
+    return lambda value: few(whole(value))
 
 
 def instance(kind: type, hint: str) -> Check:
@@ -250,7 +242,7 @@ def nested(check: Check, depth: int = 1) -> Check:
 
 
 device_count = whole_number(1, 2**24)
-seed = rule(lambda value: type(value) is int and value >= 0, "must be a whole number of at least 0")
+seed = rule(is_whole, "must be a whole number of at least 0", int)
 flag = rule(lambda value: isinstance(value, bool), "must be true or false")
 text = rule(lambda value: isinstance(value, str) and bool(value.strip()), "must be text")
 fraction = number(lambda value: 0 < value <= 1, "must be a number above 0 and at most 1")
@@ -258,9 +250,7 @@ share = number(lambda value: 0 <= value <= 1, "must be a number from 0 to 1")
 weight = number(lambda value: 0 <= value < math.inf, "must be a finite number of at least 0")
 positive = number(lambda value: 0 < value < math.inf, "must be a finite number above 0, such as 1e9")
 whole_numbers = rule(
-    lambda value: (
-        isinstance(value, list | tuple) and len(value) > 0 and all(type(item) is int and item >= 0 for item in value)
-    ),
+    lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(is_whole, value)),
     "must list whole numbers of at least 0, such as [0, 0, 1, 1]",
     tuple,
 )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.rules import argument, choice
 from ppsim.base.tables import paragraph
 from ppsim.base.units import counted
 from ppsim.commands import options
@@ -38,8 +39,8 @@ def validate(
 ) -> None:
     """Check schedule files; print OK, or FAIL with the first faults."""
     pieces = _slices(slices)
-    if transport is not None and transport not in TRANSPORTS:
-        raise ConfigError(f"--transport: {transport!r} is not known; use one of: {', '.join(TRANSPORTS)}")
+    if transport is not None:
+        argument("--transport", transport, choice(*TRANSPORTS))
 
     def check(schedule: Schedule) -> None:
         schedule.validate()

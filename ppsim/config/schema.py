@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from ppsim.base.documents import Path, checked_by, known_keys, path_text
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.rules import (
     Check,
     choice,
@@ -146,10 +146,8 @@ def _operators(value: Any) -> FileName | dict[str, Any]:
         raise ConfigError(f"{shown(unknown[0])} is not known; the keys here are: {', '.join(checks)}")
     checked = {}
     for key, given in value.items():
-        try:
+        with error_at(f"{key}: "):
             checked[key] = checks[key](given)
-        except ConfigError as error:
-            raise ConfigError(f"{key}: {error}") from None
     return checked
 
 

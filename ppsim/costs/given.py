@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import CostError, shown
 from ppsim.base.immutable import call_text
-from ppsim.base.rules import checked_methods, choice, declarations, declared, described, is_number, rule, whole_number
+from ppsim.base.rules import (
+    argument,
+    checked_methods,
+    choice,
+    declarations,
+    declared,
+    described,
+    is_number,
+    rule,
+    whole_number,
+)
 from ppsim.costs.microbatches import (
     CAUSAL,
     ORDERS,
@@ -245,8 +255,7 @@ class Costs:
         return call_text("Costs", ((name, getattr(self, name)) for name in given))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.per, str) or self.per not in ("device", "stage"):
-            raise CostError(f"per={shown(self.per)} is not known; use 'device' (equal work) or 'stage'")
+        argument("per", self.per, PARAMETERS["per"]["check"], CostError)
         object.__setattr__(self, "provenance", self._check_times() | self._check_others() | self._stated_origins())
 
     def _store(self, name: str, column: np.ndarray) -> None:
@@ -269,10 +278,7 @@ class Costs:
             if name in (*TIMES, "per") or (value is None and item.default is None):
                 continue
             if item.metadata["check"] is not None:
-                try:
-                    object.__setattr__(self, name, item.metadata["check"](value))
-                except ConfigError as error:
-                    raise CostError(f"{name}={error}") from None
+                object.__setattr__(self, name, argument(name, value, item.metadata["check"], CostError))
                 origins[name] = "default" if item.default is not None and value == item.default else "given"
                 continue
             column = _column(name, value, item.metadata)

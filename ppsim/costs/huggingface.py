@@ -14,6 +14,7 @@ from typing import Any
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
+from ppsim.base.rules import argument, flag, whole_number
 from ppsim.costs.shape import MAX_LAYERS
 
 Source = str | PathLike[str] | Mapping[str, Any]
@@ -44,16 +45,12 @@ class _Document:
                 kind = shown(self.fields.get("model_type"))
                 raise ConfigError(f"{self.place}: field {name!r} is missing; a config of model_type {kind} needs it")
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"{self.place}: {name}={shown(value)} must be a whole number of at least 0")
-        return value
+        return argument(f"{self.place}: {name}", value, whole_number(0))
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false; null counts as not given."""
         value = self.given(name)
-        if value is not None and not isinstance(value, bool):
-            raise ConfigError(f"{self.place}: {name}={shown(value)} must be true or false")
-        return default if value is None else value
+        return default if value is None else argument(f"{self.place}: {name}", value, flag)
 
     def given(self, name: str) -> Any:
         """Return a field as it is, None without it, and note that it was read."""

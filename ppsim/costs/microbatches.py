@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, nested, number, seed, share, weight
+from ppsim.base.rules import Check, argument, choice, nested, number, seed, share, weight, whole_number
 from ppsim.costs.layers import Layer
 from ppsim.costs.layout import Layout
 from ppsim.costs.table import CostTable
@@ -53,10 +53,8 @@ def causal_slice_costs(slices: int, attention: float) -> list[float]:
 
     Raises CostError if a value is illegal.
     """
-    if isinstance(slices, bool) or not isinstance(slices, int) or slices < 1:
-        raise CostError(f"slices={shown(slices)} must be a whole number of at least 1")
-    if isinstance(attention, bool) or not isinstance(attention, int | float) or not 0 <= attention <= 1:
-        raise CostError(f"attention={shown(attention)} must be a part of the time from 0 to 1")
+    argument("slices", slices, whole_number(), CostError)
+    argument("attention", attention, share, CostError)
     return [(1 - attention) / slices + attention * (2 * i + 1) / slices**2 for i in range(slices)]
 
 
@@ -112,9 +110,7 @@ def _checked_draw(value: Mapping[str, Any]) -> dict[str, Any]:
     if unknown or "spread" not in value:
         wrong = f"names {shown(unknown[0])}" if unknown else "gives no spread"
         raise ConfigError(f"{shown(dict(value))} {wrong}; write such as {_EXAMPLE}")
-    name = value.get("distribution", DISTRIBUTIONS[0])
-    if name not in DISTRIBUTIONS:
-        raise ConfigError(f"distribution {shown(name)} is not known; use one of: {', '.join(DISTRIBUTIONS)}")
+    name = argument("distribution", value.get("distribution", DISTRIBUTIONS[0]), choice(*DISTRIBUTIONS))
     spread = _SPREAD(value["spread"])
     if name == "uniform" and spread > 1:
         raise ConfigError(f"spread {spread:g} of a uniform distribution reaches below 0; use at most 1")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.rules import is_whole
 
 ROUNDING = 1 + 1e-12
 MAX_LAYERS = 4_000  # `optimal` holds a matrix of layers x layers
@@ -106,7 +107,7 @@ def explicit(counts: Sequence[int], num_layers: int, num_stages: int) -> list[in
             f"the partition lists {len(counts)} stages, but the schedule has {num_stages}; list {num_stages} numbers, "
             f"or say even"
         )
-    if any(isinstance(count, bool) or not isinstance(count, int) or count < 0 for count in counts):
+    if not all(map(is_whole, counts)):
         raise CostError(f"the partition {list(counts)!r:.80} must list whole numbers of layers of at least 0")
     if sum(counts) != num_layers:
         raise CostError(f"the partition lists {sum(counts)} layers, but the model has {num_layers}")

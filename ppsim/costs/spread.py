@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import short_repr
+from ppsim.base.rules import argument, choice
 from ppsim.base.units import percent_text
 from ppsim.costs.collectives import gather_seconds, reduce_seconds
 from ppsim.costs.setup import Setup
@@ -92,9 +92,7 @@ class OrderError(NamedTuple):
 def order_error(kind: str) -> OrderError:
     """Return the error for pairs of `schedules`, of `layouts` (other parallel groups) or of `options` (other keys)."""
     errors = _table()["order"]
-    if kind not in errors:
-        raise ConfigError(f"kind={shown(kind)} is not known; use one of: {', '.join(errors)}")
-    return OrderError(**errors[kind])
+    return OrderError(**errors[argument("kind", kind, choice(*errors))])
 
 
 def class_of(setup: Setup, devices: int) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ppsim.base.errors import ConfigError, CostError, shown
+from ppsim.base.errors import CostError, shown
 from ppsim.base.immutable import EqualColumns, short_repr
-from ppsim.base.rules import Check, positive, weight
+from ppsim.base.rules import argument, positive, weight, whole_number
 from ppsim.costs.pairs import LinkRule, PortRule, distinct_values
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -174,28 +174,21 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
             _check_column(name, column, shape, 1.0 if name in _FRACTIONS else np.inf)
     for name in _NUMBERS:
         if getattr(table, name) is not None or name not in optional:
-            _check_number(name, getattr(table, name))
+            argument(name, getattr(table, name), weight, CostError)
     if table.workload is not None:
         if not isinstance(table.workload, Workload):
             raise CostError(f"workload is {shown(table.workload)}, and must be a ppsim.costs.table.Workload, or None")
         for item in fields(Workload):
-            divides = item.name in ("gpus", "peak")
-            _check_number(f"workload.{item.name}", getattr(table.workload, item.name), positive if divides else weight)
-    if table.offload_switch is not None and not (type(table.offload_switch) is int and table.offload_switch >= 2):
-        raise CostError(f"offload_switch is {shown(table.offload_switch)}, and must be a whole number of at least 2")
+            check = positive if item.name in ("gpus", "peak") else weight
+            argument(f"workload.{item.name}", getattr(table.workload, item.name), check, CostError)
+    if table.offload_switch is not None:
+        argument("offload_switch", table.offload_switch, whole_number(2), CostError)
     total = float(table.slice_fraction.sum())
     if abs(total - 1.0) > ROUNDING:
         slices = schedule.slices
         raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
     if table.link_ports is not None and table.port_capacity is not None:
         _check_ports(table.port_columns, np.asarray(table.port_capacity), schedule.devices)
-
-
-def _check_number(name: str, value: object, check: Check = weight) -> None:
-    try:
-        check(value)
-    except ConfigError as wrong:
-        raise CostError(f"{name}={wrong}") from None
 
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:

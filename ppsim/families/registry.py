@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.host import memory_bytes, note_failure
-from ppsim.base.rules import declared
+from ppsim.base.rules import argument, choice, declared, whole_number
 from ppsim.base.units import value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block
@@ -188,20 +187,9 @@ def split_stages(name: str) -> tuple[str, int | None]:
     return family_name, int(stages)
 
 
-def require_count(word: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """Return `value` as an int from `least` to `most` (default: `MAX_NUMBERED`), or raise BuildError."""
-    most = MAX_NUMBERED if most is None else most
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = None
-    if count is None or isinstance(value, bool):
-        raise BuildError(f"{word}={shown(value)} is not a whole number; use a whole number of at least {least}")
-    if count < least:
-        raise BuildError(f"{word}={shown(count)} is too small; use at least {least}")
-    if count > most:
-        raise BuildError(f"{word}={shown(count)} is too large; use at most {most}")
-    return count
+def require_count(word: str, value: Any, least: int = 1, most: int = MAX_NUMBERED) -> int:
+    """Return `value` as an int from `least` to `most`, or raise BuildError."""
+    return argument(word, value, whole_number(least, most), BuildError)
 
 
 def require_few_actions(name: str, **sizes: int) -> None:
@@ -226,6 +214,4 @@ def nearest_multiples(count: int, of: int) -> str:
 
 def require_choice(word: str, value: Any, choices: Iterable[str]) -> None:
     """Raise BuildError unless `value` is one of `choices`."""
-    choices = tuple(choices)
-    if not isinstance(value, str) or value not in choices:
-        raise BuildError(f"{word}={shown(value)} is not known; use one of: {', '.join(choices)}")
+    argument(word, value, choice(*choices), BuildError)

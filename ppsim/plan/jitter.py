@@ -10,23 +10,16 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import ConfigError, CostError, shown
-from ppsim.base.rules import Check, check_fields, checked_methods, declared, described, is_whole, number
+from ppsim.base import rules
+from ppsim.base.errors import ConfigError, CostError, error_at, shown
+from ppsim.base.rules import Check, argument, check_fields, checked_methods, declared, described, is_whole, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
 _ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES, _VOCABULARY = range(6)
 
 sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
-_above_0 = number(lambda value: 0 < value < math.inf, "must be a number above 0; 1.2 is 20 % slower")
-
-
-def factor(value: Any) -> float:
-    """Return a factor on a length; ConfigError unless it is a number above 0."""
-    try:
-        return _above_0(value)
-    except ConfigError as wrong:
-        raise ConfigError(f"factor {wrong}") from None
+factor = number(lambda value: 0 < value < math.inf, "must be a factor above 0, such as 1.2 for 20 % slower")
 
 
 def _factors(key: str, example: str) -> Check:
@@ -35,10 +28,8 @@ def _factors(key: str, example: str) -> Check:
     def check(value: Any) -> dict[Any, float]:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{shown(value)} must map {key} to a factor, such as {example}")
-        try:
+        with error_at(f"{shown(value)}: "):
             return {key: factor(length) for key, length in value.items()}
-        except ConfigError as wrong:
-            raise ConfigError(f"{shown(value)}: {wrong}") from None
 
     return check
 
@@ -76,10 +67,8 @@ class Jitter:
         return cls(actions=profile.jitter)
 
     def __post_init__(self) -> None:
-        try:
+        with error_at("jitter ", CostError):
             check_fields(self)
-        except ConfigError as wrong:
-            raise CostError(f"jitter {wrong}") from None
 
     @property
     def is_random(self) -> bool:
@@ -96,8 +85,7 @@ def check_jitter(jitter: Jitter | None, seed: int) -> None:
     """Raise ConfigError unless `jitter` is a Jitter or None, and `seed` an integer of at least 0."""
     if jitter is not None and not isinstance(jitter, Jitter):
         raise ConfigError(f"jitter={shown(jitter)} must be a ppsim.Jitter, such as ppsim.Jitter(actions=0.05)")
-    if not is_whole(seed):
-        raise ConfigError(f"seed={shown(seed)} must be a whole number of at least 0")
+    argument("seed", seed, rules.seed)
 
 
 class JitteredPlan:

@@ -12,7 +12,7 @@ from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.host import need
 from ppsim.base.immutable import equal
 from ppsim.base.progress import track
-from ppsim.base.rules import argument, checked_call, checked_methods, choice, is_number, is_whole
+from ppsim.base.rules import argument, checked_call, checked_methods, choice, number, whole_number
 from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
@@ -160,8 +160,7 @@ class Batch:
         Raises ConfigError for an unknown measure, or a percent outside 0 to 100.
         """
         argument("measure", measure, choice(*self.measures))
-        if not is_number(percent) or not 0 <= percent <= 100:
-            raise ConfigError(f"percent={shown(percent)} must be a number from 0 to 100")
+        argument("percent", percent, number(lambda value: 0 <= value <= 100, "must be a number from 0 to 100"))
         return float(np.percentile(getattr(self, measure), percent))
 
     @property
@@ -272,13 +271,10 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
     random = jitter is not None and jitter.is_random
     if samples is None:
         return SAMPLES if random else 1
-    if not is_whole(samples, 1):
-        raise ConfigError(f"samples={samples!r} must be a whole number of at least 1")
-    if samples > MAX_SAMPLES:
-        raise ConfigError(f"samples={shown(samples)} are too many; use at most {MAX_SAMPLES:,}")
-    if samples > 1 and not random:
-        raise ConfigError(f"samples={samples} without random jitter are all alike; give jitter=, or one sample")
-    return int(samples)
+    count: int = argument("samples", samples, whole_number(1, MAX_SAMPLES))
+    if count > 1 and not random:
+        raise ConfigError(f"samples={count} without random jitter are equal; give jitter=, or one sample")
+    return count
 
 
 def _runs(
@@ -301,8 +297,8 @@ def _runs(
             yield plan, table, model
             continue
         jittered = JitteredPlan(plan, jitter, batch.seed)
-        for number in range(batch.samples):
-            yield jittered.sample(number), table, model
+        for sample in range(batch.samples):
+            yield jittered.sample(sample), table, model
 
 
 def _measured(batch: Batch, runs: Iterable[tuple[Plan, CostTable, CostModel]]) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
 from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, unwritable
-from ppsim.base.rules import checked_methods, is_whole
+from ppsim.base.rules import argument, checked_methods, is_whole, whole_number
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
 
@@ -86,7 +85,7 @@ class ScheduleColumns:
             joined=unwritable(np.zeros(len(kind), bool) if joined is None else joined),
             idle=unwritable(np.empty((0, 2), np.int32) if idle is None else idle),
             name=visible(name),
-            slices=_whole_slices(slices),
+            slices=argument("slices", slices, whole_number(1, MAX_SLICES), ScheduleError),
             iterations=iterations,
             weight_versions=unwritable(np.ones(devices, np.int64) if weight_versions is None else weight_versions),
             evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
@@ -312,13 +311,3 @@ def select_rows(
     """Return the lists of these rows, cut at `offsets`; `changed` are arguments of the constructor."""
     columns = schedule.kind[rows], schedule.stage[rows], schedule.microbatch[rows], offsets
     return ScheduleColumns(*columns, **{"joined": schedule.joined[rows], **schedule.traits, **changed})
-
-
-def _whole_slices(slices: Any) -> int:
-    try:
-        count = operator.index(slices)
-    except TypeError:
-        count = 0
-    if isinstance(slices, bool) or not 1 <= count <= MAX_SLICES:
-        raise ScheduleError(f"slices={shown(slices)} must be a whole number of at least 1 (and below 2**31)")
-    return count

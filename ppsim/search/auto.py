@@ -14,7 +14,7 @@ from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
-from ppsim.base.rules import is_number
+from ppsim.base.rules import argument, number
 from ppsim.base.units import first_names, of_number, percent_text, seconds_text
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import families, family, require_count
@@ -26,6 +26,7 @@ from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_
 
 MAX_ROUNDS = 2**31 - 1
 MAX_NAMED = 4  # devices in a text
+_SECONDS = number(lambda value: value >= 0, "is not a time to search; use a number from 0, such as 10")
 NO_STARTS = ("naive", "zb-auto", "bpipe", "ripipe", "mario", "pipe-offload")  # slow to build, or activations move
 
 
@@ -118,8 +119,8 @@ def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how
 
 
 def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
-    if seconds is not None and not (is_number(seconds) and seconds >= 0):
-        raise BuildError(f"seconds={seconds!r:.80} is not a time to search; use a number from 0, such as 10")
+    if seconds is not None:
+        argument("seconds", seconds, _SECONDS, BuildError)
     if rounds is not None:
         require_count("rounds", rounds, least=0, most=MAX_ROUNDS)
     require_count("seed", seed, least=0, most=MAX_ROUNDS)

@@ -17,6 +17,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.counting_bounds import device_path, makespan_bounds
 from ppsim.base.compiling import call_fastest
 from ppsim.base.errors import BuildError, shown
+from ppsim.base.rules import is_whole
 from ppsim.base.units import rounded_up
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
@@ -47,7 +48,7 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
             f"placement={shown(placement)} is not known; use one of: {', '.join(PLACEMENTS)}, or a list of devices, "
             f"one per stage"
         )
-    is_device = [isinstance(d, int | np.integer) and not isinstance(d, bool) and 0 <= d < p for d in placement]
+    is_device = [is_whole(d) and d < p for d in placement]
     if not all(is_device) or len(placement) != p * v or len(set(placement)) < p:
         raise BuildError(
             f"placement={shown(list(placement))} is not a list of {p * v} devices from 0 to {p - 1} with each of them; "

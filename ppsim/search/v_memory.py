@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import BuildError, shown
+from ppsim.base.errors import BuildError
+from ppsim.base.rules import argument, flag
 from ppsim.costs.table import CostModel
 from ppsim.engines.running import dispatched
 from ppsim.families.registry import family
@@ -72,8 +73,7 @@ def _schedule(offsets: np.ndarray, m: int, activations: int, costs: CostModel | 
     `offsets`, int (4, devices), are the slots of microbatch 0's F and I: F down the V and up, I down from the top of
     the second leg and back up. Microbatch k's come `PERIOD` k slots later.
     """
-    if not isinstance(search, bool):
-        raise BuildError(f"search={shown(search)} must be true or false")
+    argument("search", search, flag, BuildError)
     p = offsets.shape[1]
     problem = Problem.of(p, m, devices_of_stages("v", p, 2), costs, True, np.full(p, np.inf))
     repeated = _repeated_block(offsets, m)

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, PpsimError
+from ppsim.base.rules import argument, choice, whole_number
 from ppsim.config import Config, value_at
 from ppsim.costs import layout
 from ppsim.costs.combined_slot import TWO_STREAM
@@ -202,15 +203,14 @@ def check_values(key: str, values: Iterable[Any]) -> None:
         if key == "schedule.name":
             find_family(split_stages(value)[0])
         elif key == Key.SHARDING:
-            if value not in tuple(SHARDINGS):
-                raise ConfigError(f"{key}: {shown(value)} is not known; use some of: {', '.join(SHARDINGS)}")
+            argument(key, value, choice(*SHARDINGS))
         elif key == Key.OFFLOAD or value is None:
             continue  # each config checks it
         elif key in (Key.PARTITION, Key.FP8, *KNOBS):
             if key != Key.PARTITION or value != SEARCHED:
                 Layout(**{key.partition(".")[2]: value})
-        elif type(value) is not int or value < 1:
-            raise ConfigError(f"{key}: {shown(value)} must be a whole number of at least 1, such as 2")
+        else:
+            argument(key, value, whole_number())
 
 
 def schedules_run_by(
@@ -221,8 +221,8 @@ def schedules_run_by(
     This is the rule for what `choose`, `advise`, `fits` and `compare` offer. None means any framework, or any of
     `runners`; `research` then adds the families that no framework runs. Raises ConfigError for an unknown framework.
     """
-    if framework is not None and framework not in SCHEDULES:
-        raise ConfigError(f"framework={shown(framework)} is not known; use one of: {', '.join(SCHEDULES)}")
+    if framework is not None:
+        argument("framework", framework, choice(*SCHEDULES))
     experts, wanted = model is not None and model.experts > 0, {framework} if framework else {*(runners or SCHEDULES)}
     return [one for one in families() if wanted & {*frameworks_running(one, experts)} or (research and not framework)]
 

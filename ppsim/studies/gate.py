@@ -13,7 +13,7 @@ from typing import Any
 from ppsim.analysis.measures import MEASURES, guarded
 from ppsim.analysis.memory import fit_of
 from ppsim.base.documents import check_schema, document_error, read_json
-from ppsim.base.errors import ConfigError, shown, visible
+from ppsim.base.errors import ConfigError, error_at, shown, visible
 from ppsim.base.files import read_text, write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import is_number
@@ -127,10 +127,8 @@ def _tolerated(what: str, value: Any, unit: str, force: bool) -> float:
 
 def _amount(what: str, value: Any, unit: str) -> float:
     """Return a number >= 0 of `unit`, from a number or text; a fraction of 1 or more needs its "%"."""
-    try:
+    with error_at(f"{what}: "):
         number = parse_quantity(value, unit) if unit in ("seconds", "bytes") else parse_fraction(value)
-    except ConfigError as error:
-        raise ConfigError(f"{what}: {error}") from None
     is_percent = str(value).rstrip().endswith("%")
     if unit == "fraction" and number >= 1 and not is_percent:
         raise ConfigError(f"{what}: {shown(value)} must be below 1, or percent: {value}% or {number / 100:g}")

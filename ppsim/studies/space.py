@@ -13,7 +13,7 @@ from typing import Any
 
 from ppsim.actions import Kind
 from ppsim.base.documents import as_python
-from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
+from ppsim.base.errors import BuildError, ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import checked_methods, whole_number
 from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
 from ppsim.costs.combined_slot import TWO_STREAM
@@ -430,10 +430,8 @@ def _divided(layout: Mapping[str, Any]) -> dict[str, int]:
 
 def _count(place: str, key: str, value: Any) -> int | None:
     """Return the integer at a key, or None if it is missing; ConfigError for anything else."""
-    try:
+    with error_at(f"{place}: {key}: "):
         return None if value is None else _whole(value)
-    except ConfigError as wrong:
-        raise ConfigError(f"{place}: {key}: {wrong}") from None
 
 
 def _product(data: Mapping[str, Any], place: str, *keys: str) -> int:

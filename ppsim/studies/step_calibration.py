@@ -144,10 +144,8 @@ def _read_run(one: Any, place: str, folder: str) -> StepRun:
 
 
 def _amount(value: Any, unit: str, place: str, example: str) -> float:
-    try:
+    with error_at(f"{place}: "):
         amount = parse_quantity(value, unit)
-    except ConfigError as wrong:
-        raise ConfigError(f"{place}: {wrong}") from None
     if not 0 < amount <= LARGEST[unit]:
         most = f"{LARGEST[unit]:.0e} {unit}"
         raise ConfigError(f"{place}: {shown(value)} must be above 0 and at most {most}, such as {example}")
