@@ -18,7 +18,6 @@ from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.tables import Html, latex_table, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, as_config, value_at
-from ppsim.costs import CostModel
 from ppsim.costs.layout import Layout
 from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running, searched_layouts
@@ -26,7 +25,6 @@ from ppsim.launch.reading import idle_overlaps
 from ppsim.plots.boxes import block_names
 from ppsim.plots.palette import notebook_theme, reader_style
 from ppsim.run.schedules import Schedule
-from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import families, find_family, split_stages
@@ -257,26 +255,22 @@ class Comparison:
 
 @checked_call()
 def compare(
-    config: AnyConfig | Iterable[Schedule | Timeline],
+    config: AnyConfig | Iterable[Timeline],
     schedules: Iterable[str | Schedule] | None = None,
     *,
-    costs: CostModel | None = None,
-    transport: str = "async",
     headroom: float | None = None,
 ) -> Comparison:
     """Run schedules at equal work: with a config's sizes, costs, transport and jitter.
 
     Parameters
     ----------
-    config : path, dict, Config, or list of timelines and schedules
+    config : path, dict, Config, or list of timelines
         A list is compared as it is, in its order and with its first item. `run.named("measured")` gives a timeline a
         name in the chart.
     schedules : iterable of family names and schedules, optional
         Schedules to run. Default: every family of the registry that needs no search. "interleaved-1f1b:4" gives the
         stages per device, "zb-h1+ready" the dispatch. By default, families take the config's stages per device. The
         config's options go to its own family.
-    costs, transport : optional
-        For schedules in a list, as in `ppsim.simulate`.
     headroom : float, optional
         Leave out schedules that do not fit with this fraction of each device's memory kept free.
 
@@ -285,16 +279,14 @@ def compare(
     BuildError
         For an unknown family. A schedule that cannot run at this size is not an error: `refused` gives the reason.
     """
-    given = cast(Any, config)
     if isinstance(config, Iterable) and not isinstance(config, str | Mapping):
-        if any(isinstance(one, ScheduleColumns | TimelineColumns) for one in given):
-            return _compare_list(given, costs, transport)
-        given = None
-    if given is None:
-        raise ConfigError("compare needs a config, or a list of timelines and schedules; such as compare(config)")
+        runs = list(config)
+        if not runs or not all(isinstance(one, Timeline) for one in runs):
+            raise ConfigError("compare needs a config, or a list of timelines; run schedules with ppsim.simulate")
+        return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
     if isinstance(schedules, str):
         raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
-    case = as_config(given)
+    case = as_config(cast(AnyConfig, config))
     listed = [] if schedules is None else list(schedules)
     chosen = {one.label: one for one in (_chosen(item, case) for item in listed or families())}
     # The searches of families that a framework runs are short.
@@ -331,15 +323,6 @@ def _current(case: Config, timelines: Iterable[Timeline]) -> Timeline | None:
         return case.simulate()
     except PpsimError:
         return None
-
-
-def _compare_list(items: Sequence[Any], costs: CostModel | None, transport: str) -> Comparison:
-    """Compare timelines, and the runs of schedules, in the order given."""
-    for item in items:
-        if not isinstance(item, Schedule | Timeline):
-            raise ConfigError(f"{shown(item)} cannot be compared with runs; list timelines and schedules only")
-    runs = [one if isinstance(one, Timeline) else simulate(one, costs, transport=transport) for one in items]
-    return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
 
 
 def _run(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float | None) -> Timeline:
