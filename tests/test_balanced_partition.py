@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 from ppsim.analysis import ScheduleSummary, memory_bound
 from ppsim.config import make_config
 from ppsim.costs import DerivedCosts, Pieces, balanced
+from ppsim.costs.partition import balanced_with, prediction_stages
 from ppsim.search import balanced_within, pieces_of
 
 PLACEMENTS = ([0], [0, 1], [0, 1, 2], [0, 1, 0, 1], [0, 1, 1, 0], [0, 1, 2, 0, 1, 2], [0, 1, 2, 2, 1, 0])  # loop and V
@@ -63,7 +64,10 @@ def test_of_equal_stages_the_first_get_the_blocks_that_are_left_or_the_last():
 @given(cases(), some.booleans())
 def test_no_partition_leaves_the_busiest_device_less_to_do(case, late):
     pieces, devices, room = case
-    stages = balanced(pieces, devices, room, late).stages
+    if room is not None and sum(room) < pieces.blocks:
+        room = None
+    ends = prediction_stages(pieces, len(devices))
+    stages = min(balanced_with(pieces, devices, end, room, late) for end in ends)[1].stages
     counts, predictions = [stage.count("t") for stage in stages], [stage.count("m") for stage in stages]
     assert (sum(counts), sum(predictions)) == (pieces.blocks, pieces.predictions)
 
@@ -110,7 +114,9 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
 
     device = summary.actions.holdings[:, 0][np.argsort(summary.actions.holdings[:, 1])].tolist()
     rooms = [room for room in itertools.product(range(7), repeat=devices) if sum(room) == 6]
-    texts = [str(balanced(pieces_of(costs), device, room)) for room in rooms]  # with so many blocks on each device
+    texts = [
+        str(balanced_with(pieces_of(costs), device, len(device) - 1, room)[1]) for room in rooms
+    ]  # with so many blocks on each device
     within = [busy for busy, held in map(busy_and_held, texts) if held <= limit]
     busy, held = busy_and_held(found)
     if within:

@@ -8,6 +8,7 @@ from command_line import ppsim as run_ppsim
 
 import ppsim
 from ppsim.costs import LayoutString, Pieces, balanced
+from ppsim.costs.partition import balanced_with
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_predictions_go_where_the_busiest_device_is_least_busy():
 
 def test_a_device_takes_no_more_blocks_than_it_has_memory_for():
     pieces = Pieces(blocks=8, predictions=0, embedding=0.0, block=1.0, prediction=0.0, head=0.0)
-    assert str(balanced(pieces, range(4), [1, 1, 3, 3])) == "Et|t|t*3|t*3L"
+    assert str(balanced_with(pieces, range(4), 3, [1, 1, 3, 3])[1]) == "Et|t|t*3|t*3L"
 
 
 @pytest.mark.parametrize("name", ppsim.schedules())

@@ -304,9 +304,7 @@ class Pieces:
         )  # fmt: skip
 
 
-def balanced(
-    pieces: Pieces, device_of_stage: Sequence[int], most_blocks: Sequence[int] | None = None, late: bool = False
-) -> LayoutString:
+def balanced(pieces: Pieces, device_of_stage: Sequence[int], late: bool = False) -> LayoutString:
     """Return the layout string whose busiest device has the least work; equal inputs give equal answers.
 
     Parameters
@@ -315,15 +313,13 @@ def balanced(
         Embedding, head and predictions are pieces of their own.
     device_of_stage : list of int
         One device per stage.
-    most_blocks : list of int, optional
-        Blocks that each device has memory for; ignored if they are too few in all.
     late : bool
         If stages or devices have equal work, the next block goes to the last of them, else to the first.
 
     Predictions go with the head, or with the stage before it if that is better.
     """
     ends = prediction_stages(pieces, len(device_of_stage))
-    made = [balanced_with(pieces, device_of_stage, end, most_blocks, late) for end in ends]
+    made = [balanced_with(pieces, device_of_stage, end, late=late) for end in ends]
     return min(made, key=lambda one: one[0])[1]
 
 
@@ -335,11 +331,12 @@ def prediction_stages(pieces: Pieces, num_stages: int) -> list[int]:
 def balanced_with(
     pieces: Pieces, device_of_stage: Sequence[int], end: int, most_blocks: Sequence[int] | None = None,
     late: bool = False,
-) -> tuple[tuple[bool, float, float], LayoutString]:  # fmt: skip
+) -> tuple[tuple[float, float], LayoutString]:  # fmt: skip
     """Return the rank and the layout string of `balanced` with all predictions in stage `end`; a lower rank is better.
 
-    The rank is whether memory is too small, the most work of a device, and the sum of squares. One block after the
-    other goes to the device with the least work, there to the stage with the least.
+    The rank is the most work of a device, and the sum of squares. One block after the other goes to the device with the
+    least work, there to the stage with the least. `most_blocks` are the blocks that each device has memory for, enough
+    for all.
     """
     order = -1 if late else 1  # of stages and devices with equal work
     work = [0.0] * len(device_of_stage)
@@ -350,9 +347,7 @@ def balanced_with(
     stages_of: dict[int, list[int]] = {}
     for stage in range(end + 1)[::order]:  # a block cannot come after a prediction module
         stages_of.setdefault(device_of_stage[stage], []).append(stage)
-    too_small = most_blocks is not None and sum(most_blocks[device] for device in stages_of) < pieces.blocks
-    unlimited = [pieces.blocks] * len(load)
-    free = unlimited if most_blocks is None or too_small else list(most_blocks)
+    free = [pieces.blocks] * len(load) if most_blocks is None else list(most_blocks)
     least_loaded = [(float(load[device]), order * device) for device in stages_of if free[device]]
     heapq.heapify(least_loaded)
     texts = [""] * len(work)
@@ -369,4 +364,4 @@ def balanced_with(
     texts[0] = "E" + texts[0]
     texts[end] += "m" * pieces.predictions
     texts[-1] += "L" * pieces.heads
-    return (too_small, float(load.max()), float((load**2).sum())), LayoutString(texts)
+    return (float(load.max()), float((load**2).sum())), LayoutString(texts)

@@ -256,9 +256,7 @@ class _Packing:
             rows = peaks.device == device
             self.added.append(added[rows, int((peaks.stage[rows][0] == stage).argmax())])
 
-    def packed(
-        self, partition: LayoutString, held: np.ndarray
-    ) -> tuple[tuple[bool, float, float], LayoutString] | None:
+    def packed(self, partition: LayoutString, held: np.ndarray) -> tuple[tuple[float, float], LayoutString] | None:
         """Return a balanced partition with as many blocks on each device as fit, as `balanced_with` does.
 
         `held` are the bytes at each peak with `partition`. If a device's stages cannot be equal, its blocks move
