@@ -347,7 +347,7 @@ GOOD = "schema: ppsim.profile/1\ndevices: 2\nseconds: {F: [1.0, 1.0], B: [2.0, 2
         (GOOD + "link_fit: 3", "not a profile"),
         (GOOD + "latencies: 1e-5", "latencies: unknown key; did you mean latency?"),
         (GOOD + "colour: red", "colour: unknown key; the keys here are: schema, units"),
-        (GOOD + "steps: {eror: []}", "steps.eror: unknown key; did you mean errors?"),
+        (GOOD + "steps: {eror: []}", "steps: eror: unknown key; did you mean errors?"),
     ],
 )
 def test_a_faulty_profile_gets_one_sentence(tmp_path, text, said):

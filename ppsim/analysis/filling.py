@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
-from ppsim.base.documents import unknown_keys
+from ppsim.base.documents import checked_entry
 from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import EqualColumns, SizedColumns
 from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
@@ -70,14 +70,10 @@ def fill_items(given: AnyItems, place: str = "items") -> tuple[FillItem, ...]:
 def _item(one: Any, place: str) -> FillItem:
     if isinstance(one, FillItem):
         return one
-    if not isinstance(one, Mapping):
-        raise ConfigError(f"{place}: {shown(one)} must be an item, {EXAMPLE}")
-    if faults := unknown_keys(dict(one), [key.name for key in declarations(FillItem)]):
-        raise ConfigError(f"{place}: {faults[0]}")
-    if one.get("duration") is None:
-        raise ConfigError(f"{place}: duration is missing; give an item, {EXAMPLE}")
+    keys = [key.name for key in declarations(FillItem)]
+    entry = checked_entry(one, place, f"an item, {EXAMPLE}", keys, ["duration"])
     with error_at(f"{place}: "):
-        return FillItem(**{str(key): value for key, value in one.items()})
+        return FillItem(**entry)
 
 
 class IdleSpans(NamedTuple):

@@ -143,20 +143,29 @@ def checked_by(check: Check) -> Any:
     return Annotated[Any, BeforeValidator(validate)]
 
 
-def record(title: str, **keys: Any) -> Any:
-    """Return the schema of a mapping; each key gives a pair of type and default, with ... for a required key."""
-    from pydantic import create_model
+def record(title: str, *, ignored: Sequence[str] | None = (), **keys: Any) -> Any:
+    """Return the schema of a mapping; each key gives a pair of type and default, with ... for a required key.
 
-    return create_model(title, **keys)
+    The mapping may also have keys that are `ignored`: any, if that is None.
+    """
+    from pydantic import create_model, model_validator
+
+    def refuse_unknown(section: Any) -> Any:
+        if ignored is not None and (faults := unknown_keys(section, [*ignored, *keys])):
+            raise ValueError("; ".join(faults))
+        return section
+
+    validators: Any = {"refuse_unknown": model_validator(mode="before")(refuse_unknown)}
+    return create_model(title, __validators__=validators, **keys)
 
 
-def record_of(kind: type, **types: Any) -> Any:
-    """Return the schema of a mapping with fields of a dataclass: each has the type given here, and its own default."""
+def record_of(kind: type, *, ignored: Sequence[str] = (), **types: Any) -> Any:
+    """Return the `record` of fields of a dataclass: each has the type given here, and its own default."""
     defaults = {
         one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)
     }
     typed = {name: (one, ... if defaults[name] is MISSING else defaults[name]) for name, one in types.items()}
-    return record(kind.__name__, **typed)
+    return record(kind.__name__, ignored=ignored, **typed)
 
 
 def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
@@ -177,16 +186,14 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
 Faults = Callable[[Any], list[str]]
 
 
-def read_record(path: Any, name: str, what: str, schema: Any, unknown: Faults, faults: Faults) -> dict[str, Any]:
+def read_record(path: Any, name: str, what: str, schema: Any, faults: Faults) -> dict[str, Any]:
     """Return the values of a YAML file with the schema of this name, by key; ConfigError names the file and its faults.
 
-    `unknown` returns the faults of the document's keys, `faults` those of values that are each legal by themselves.
+    `faults` returns the faults of values that are each legal by themselves.
     """
     place, document = str(path), read_yaml_file(path).value
     check_schema(document, name, place, what)
     kind = what.partition(",")[0]
-    if found := unknown(document):
-        raise document_error(found, place, kind)
     values = dict(check_document(schema, document, place, kind))
     if found := faults(values):
         raise document_error(found, place, kind)
@@ -206,6 +213,21 @@ def unknown_keys(section: Any, known: Sequence[str], *path: str) -> list[str]:
     """Return one fault per unknown key of a mapping at a path of a document."""
     keys = [key for key in section if key not in known] if isinstance(section, dict) else []
     return [f"{path_text((*path, key))}: unknown key; {known_keys(str(key), known)}" for key in keys]
+
+
+def checked_entry(entry: Any, place: str, what: str, known: Sequence[str], needed: Sequence[str]) -> Mapping[str, Any]:
+    """Return one mapping of a user's list; ConfigError for anything else, unknown keys, and needed ones without value.
+
+    `what` names an entry with an example.
+    """
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{place}: {shown(entry)} must be {what}")
+    if faults := unknown_keys(dict(entry), known):
+        raise ConfigError(f"{place}: {faults[0]}")
+    for key in needed:
+        if entry.get(key) is None:
+            raise ConfigError(f"{place}: {key} is missing; give {what}")
+    return entry
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
@@ -271,7 +293,7 @@ def _sentence(item: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"{place!r} is missing"
     if kind == "value_error":
-        return f"{place}: {item['ctx']['error']}"
+        return f"{place}: {item['ctx']['error']}" if item["loc"] else str(item["ctx"]["error"])
     rule = _RULES.get(kind, str(item["msg"]).replace("Input", "it").replace("valid ", ""))
     return f"{place}: {shown(item['input'])}: {rule}"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ppsim.base.documents import checked_by, nine_digits, read_record, record, record_of, unknown_keys, yaml_text
+from ppsim.base.documents import checked_by, nine_digits, read_record, record, record_of, yaml_text
 from ppsim.base.files import write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
@@ -311,17 +311,7 @@ def calibration_document(calibration: Calibration) -> dict[str, Any]:
 
 def read_calibration(path: str | PathLike[str]) -> Calibration:
     """Return the calibration in a file; raise ConfigError with the file, and the place of every fault."""
-    schema, run, constant = _schemas()
-
-    def unknown(document: dict[str, Any]) -> list[str]:
-        faults = unknown_keys(document, ["schema", "units", *schema.model_fields])
-        for name, known in (("constants", constant.model_fields), ("measured", run.model_fields)):
-            each = document.get(name)
-            pairs = each.items() if isinstance(each, dict) else enumerate(each) if isinstance(each, list) else ()
-            faults += [fault for key, section in pairs for fault in unknown_keys(section, [*known], name, str(key))]
-        return faults
-
-    found = read_record(path, SCHEMA, "a calibration, as `ppsim calibrate --steps` writes", schema, unknown, _faults)
+    found = read_record(path, SCHEMA, "a calibration, as `ppsim calibrate --steps` writes", _schema(), _faults)
     constants = {name: dict(each) for name, each in found.pop("constants").items()}
     calibration = Calibration(
         factors={name: each["factor"] for name, each in constants.items()},
@@ -335,8 +325,8 @@ def read_calibration(path: str | PathLike[str]) -> Calibration:
     return calibration
 
 
-def _schemas() -> tuple[Any, Any, Any]:
-    """Return the schemas of a calibration's file, of a measured run and of a constant."""
+def _schema() -> Any:
+    """Return the schema of a calibration's file."""
     above, any_number, words = checked_by(positive), checked_by(_finite), checked_by(_text)
     part, pair = checked_by(share), tuple[above, above]
     run = record_of(
@@ -348,13 +338,12 @@ def _schemas() -> tuple[Any, Any, Any]:
         factor=(above, ...), deviation=(any_number, 0.0),
     )  # fmt: skip
     support = record("Support", runs=(int, ...), better=(int, ...), part=(part, ...))
-    whole = record(
-        "Calibration", constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
+    return record(
+        "Calibration", ignored=("schema", "units"), constants=(dict[checked_by(choice(*CONSTANTS)), constant], ...),
         covariance=(list[list[any_number]], ...), error=(above, ...), ranges=(dict[words, pair], ...),
         measured=(list[run], ...), support=(dict[words, support], ...), next_run=(dict[words, Any] | None, None),
         next_interval=(pair | None, None),
     )  # fmt: skip
-    return whole, run, constant
 
 
 def _faults(found: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from os import PathLike
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import checked_by, nine_digits, read_record, record_of, unknown_keys, yaml_text
+from ppsim.base.documents import checked_by, nine_digits, read_record, record_of, yaml_text
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
@@ -253,7 +253,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Return the profile in a file; raise ConfigError with the file, and the place of every fault."""
-    found = read_record(path, SCHEMA, "a profile, as `ppsim calibrate` writes", _schema(), _unknown, _faults)
+    found = read_record(path, SCHEMA, "a profile, as `ppsim calibrate` writes", _schema(), _faults)
     fit, steps = found.pop("link_fit"), found.pop("steps")
     return Profile(link_fit=fit and LinkFit(**dict(fit)), steps=steps and StepSpread(**dict(steps)), **found)
 
@@ -272,19 +272,12 @@ def _schema() -> Any:
         summed=bool, reach=amount | None, ranks=amount,
     )  # fmt: skip
     return record_of(
-        Profile, devices=checked_by(whole_number()), seconds=dict[kind, list[amount]], layers=list[checked_by(LAYERS)],
+        Profile, ignored=FIXED_KEYS,
+        devices=checked_by(whole_number()), seconds=dict[kind, list[amount]], layers=list[checked_by(LAYERS)],
         interval=dict[kind, list[pair]], once=dict[kind, pair], stretch=dict[kind, amount], links=dict[str, amount],
         link_fit=fit | None, steps=steps | None, fitted=list[words], source=words, recorded=words,
         **{**dict.fromkeys(AMOUNTS, amount), "bandwidth": checked_by(BANDWIDTH)},
     )  # fmt: skip
-
-
-def _unknown(document: dict[str, Any]) -> list[str]:
-    """Return a fault for each unknown key of a profile and of its sections."""
-    faults = unknown_keys(document, [*FIXED_KEYS, *_schema().model_fields])
-    for name, kind in (("link_fit", LinkFit), ("steps", StepSpread)):
-        faults += unknown_keys(document.get(name), [item.name for item in fields(kind)], name)
-    return faults
 
 
 def _faults(found: dict[str, Any]) -> list[str]:

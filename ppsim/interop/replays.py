@@ -259,8 +259,9 @@ def _schema() -> Any:
     times = (list[list[float | None]], ...)
     return record(
         "Trace",
+        ignored=None,
         orders=(list[list[str | None]], ...),
-        steps=(list[record("Step", **dict.fromkeys(COLUMNS, times))], ...),
+        steps=(list[record("Step", ignored=None, **dict.fromkeys(COLUMNS, times))], ...),
         transfer_bytes=(checked_by(weight), 0.0),
         transport=(checked_by(choice(*TRANSPORTS)), "async"),
         schedule=(checked_by(str), "custom"),

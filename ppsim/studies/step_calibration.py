@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.analysis.interval import constant_slopes, step_interval
-from ppsim.base.documents import read_yaml_file, unknown_keys
+from ppsim.base.documents import checked_entry, read_yaml_file
 from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import checked_call
 from ppsim.base.units import parse_quantity
@@ -130,17 +130,11 @@ def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[S
 
 
 def _read_run(one: Any, place: str, folder: str) -> StepRun:
-    if not isinstance(one, Mapping):
-        raise ConfigError(f"{place}: {shown(one)} must be a run, {EXAMPLE}")
-    if faults := unknown_keys(dict(one), KEYS):
-        raise ConfigError(f"{place}: {faults[0]}")
-    for key in KEYS[:2]:
-        if one.get(key) is None:
-            raise ConfigError(f"{place}: {key} is missing; give a run, {EXAMPLE}")
-    seconds = _amount(one["seconds"], "seconds", f"{place}: seconds", "14.2")
-    peak = one.get("peak_memory")
+    entry = checked_entry(one, place, f"a run, {EXAMPLE}", KEYS, KEYS[:2])
+    seconds = _amount(entry["seconds"], "seconds", f"{place}: seconds", "14.2")
+    peak = entry.get("peak_memory")
     peak = None if peak is None else _amount(peak, "bytes", f"{place}: peak_memory", "61 GB")
-    return StepRun(_config_of(one["config"], place, folder), seconds, peak)
+    return StepRun(_config_of(entry["config"], place, folder), seconds, peak)
 
 
 def _amount(value: Any, unit: str, place: str, example: str) -> float:
