@@ -423,12 +423,12 @@ def test_a_large_search_shows_progress_before_it_has_counted_its_points(tmp_path
         ({**SMALL, "batch": None, "bach": 8}, None, "such as batch: 1024 in place of bach"),
         (SMALL, ["tensr"], "free: 'tensr' cannot be free; did you mean layout.tensor"),
         (SMALL, [5], "free: 5 cannot be free; use some of: layout.tensor"),
-        (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor: 'abc' must be a whole number of at least 1, such as 2"),
-        (SMALL, {"schedule.devices": [0]}, "schedule.devices: 0 must be a whole number"),
+        (SMALL, {"layout.tensor": ["abc"]}, "layout.tensor='abc' must be a whole number of at least 1"),
+        (SMALL, {"schedule.devices": [0]}, "schedule.devices=0 must be a whole number"),
         (
             SMALL,
             {"layout.sharding": ["some"]},
-            "'some' is not known; use some of: none, optimizer, gradients, weights, hybrid",
+            "'some' is not known; use one of: none, optimizer, gradients, weights, hybrid",
         ),
         (SMALL, {"layout.partition": ["odd"]}, "'odd' is not a partition; use one of: even"),
         (SMALL, {"layout.recompute": ["half"]}, "recompute='half'"),
@@ -461,7 +461,11 @@ def test_of_a_framework_only_the_schedules_that_it_runs_are_tried():
 @pytest.mark.parametrize(
     ("framework", "free", "sentence"),
     [
-        ("megatron", None, "framework='megatron' is not known; use one of: Megatron-LM, Primus, PyTorch"),
+        (
+            "megatron",
+            None,
+            "framework='megatron' is not known; did you mean Megatron-LM? use one of: Megatron-LM, Primus, PyTorch",
+        ),
         ("", None, "framework='' is not known"),
         ("PyTorch", {"schedule.name": ["zb-h1"]}, "schedule.name: PyTorch runs none of zb-h1; use some of: gpipe, "),
     ],

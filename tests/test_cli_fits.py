@@ -55,7 +55,7 @@ def test_what_is_within_the_headroom_is_tight():
 def test_a_wrong_headroom_and_a_config_without_a_model_are_wrong_calls():
     wrong = ppsim("fits", LLAMA, "--headroom", "110%")
     assert (wrong.status, wrong.out) == (2, "")
-    assert "--headroom '110%' must be a fraction from 0 to below 1" in wrong.err
+    assert "--headroom=1.1 must be a fraction from 0 to below 1" in wrong.err
     bare = ppsim("fits", UNIT_COSTS)
     assert bare.status == 2
     assert "memory is not known" in bare.err

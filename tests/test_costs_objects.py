@@ -48,7 +48,7 @@ def derived(**changes):
         (lambda: derived(model="llama"), ConfigError, ("model='llama'", "must be a Model")),
         (lambda: derived(cluster=H100), ConfigError, ("cluster=", "must be a Cluster")),
         (lambda: derived(layout={"tensor": 2}), ConfigError, ("layout={'tensor': 2}", "must be a Layout")),
-        (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number from 1")),
+        (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number of at least 1")),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_its_value_and_what_is_legal(make, error, parts):

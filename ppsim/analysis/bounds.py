@@ -16,7 +16,7 @@ from ppsim.base.immutable import cached_on
 from ppsim.base.rules import declared, described
 from ppsim.lowering.rows import row_table, row_tables
 from ppsim.plan.resolve import dependencies, seconds_away
-from ppsim.plan.streams import OFFLOADS, Copies
+from ppsim.plan.streams import OFFLOADS, Copies, first_users
 from ppsim.schedule.barriers import Barriers
 from ppsim.timeline import TimelineColumns
 
@@ -130,9 +130,7 @@ def _copy_bounds(
     """
     bounds = np.zeros(run.schedule.devices)
     at = copies.stage, copies.microbatch
-    own, user = (table[at] for table in row_tables(run.schedule))
-    recompute = row_table(run.schedule, run.schedule.kind == Kind.R)[at]
-    user = np.where(recompute >= 0, recompute, user)
+    own, user = row_tables(run.schedule)[0][at], first_users(run.schedule)[at]
     others = seconds_away(run.plan)[at] - copies.seconds
     is_out = copies.way == OFFLOADS
     head = before[own] + lengths[own] + np.where(is_out, 0.0, others)

@@ -317,12 +317,12 @@ def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
     return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity, headroom)
 
 
-_headroom = number(lambda value: 0 <= value < 1, "must be a fraction from 0 to below 1, such as 0.1")
+headroom_rule = number(lambda value: 0 <= value < 1, "must be a fraction from 0 to below 1, such as 0.1")
 
 
 def check_headroom(headroom: Any) -> None:
     """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
-    argument("headroom", headroom, _headroom)
+    argument("headroom", headroom, headroom_rule)
 
 
 def memory(run: TimelineColumns) -> Memory:

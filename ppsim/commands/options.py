@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import os
@@ -14,8 +13,9 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from ppsim.analysis.memory import HEADROOM
-from ppsim.base.errors import ConfigError, shown
+from ppsim.analysis.memory import HEADROOM, headroom_rule
+from ppsim.base.errors import ConfigError
+from ppsim.base.rules import argument
 from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
 from ppsim.config import FAMILY_KEYS, FILE_KEYS, Config, ConfigSource, config_source, load_config, make_config
@@ -331,10 +331,7 @@ def read_headroom(text: str | None) -> float:
     """Return the value of --headroom, a fraction from 0 to below 1; raise ConfigError otherwise."""
     if text is None:
         return HEADROOM
-    with contextlib.suppress(ConfigError):
-        if (value := parse_fraction(text)) < 1:
-            return value
-    raise ConfigError(f"--headroom {shown(text)} must be a fraction from 0 to below 1, such as 0.1 or 10%")
+    return argument("--headroom", text, lambda given: headroom_rule(parse_fraction(given)))
 
 
 @contextmanager

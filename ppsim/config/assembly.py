@@ -60,7 +60,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
         if "microbatches" in schedule:
             faults.append((("schedule", "microbatches"), "follows from lengths; leave it out"))
         schedule = checked["schedule"] = {**schedule, "microbatches": 1}  # until the first step is packed
-    faults += _schedule_faults(schedule)
+    faults += missing_keys(checked) + _schedule_faults(schedule)
     model = _model(checked.get("model"), faults)
     cluster = _cluster(checked.get("hardware"), faults)
     resident = {key: schedule[key] for key in ("max_active_stages",) if key in schedule}
@@ -277,23 +277,21 @@ def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults
     return Jitter(**section)
 
 
-def missing_keys(section: Any) -> list[Fault]:
-    """Return a fault for each missing key of a schedule without a CSV file."""
+def missing_keys(data: Mapping[str, Any]) -> list[Fault]:
+    """Return a fault for each missing key of a schedule without a CSV file; `lengths` give the microbatches."""
+    section = data.get("schedule")
     if not isinstance(section, dict) or "csv" in section:
         return []
-    return [
-        (("schedule", key), "is missing; a schedule has name, devices and microbatches, or csv")
-        for key in ("name", "devices", "microbatches")
-        if section.get(key) is None
-    ]
+    needed = ("name", "devices") if "lengths" in data else ("name", "devices", "microbatches")
+    why = "is missing; a schedule has name, devices and microbatches, or csv"
+    return [(("schedule", key), why) for key in needed if section.get(key) is None]
 
 
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
         return _given_twice("schedule", "csv", [key for key in FAMILY_KEYS if key in section])
-    faults = missing_keys(section)
-    if "slices" in section:
-        faults.append((("schedule", "slices"), "needs csv; a family takes it as an option"))
+    of_family = (("schedule", "slices"), "needs csv; a family takes it as an option")
+    faults: list[Fault] = [of_family] if "slices" in section else []
     if "name" in section:
         family = find_family(section["name"])
         known = ", ".join(name for name in family.options if name != "costs") or "none"

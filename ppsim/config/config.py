@@ -281,7 +281,7 @@ class ConfigSource:
 
     def changed(self, changes: Mapping[str, Any]) -> ConfigSource:
         """Return the source with other values at dotted keys, as in `Config.changed`; ConfigError for a wrong key."""
-        return ConfigSource(overridden(self.data, with_stages(changes)), self.place)
+        return ConfigSource(overridden(self.data, changes), self.place)
 
     def config(self, changes: Mapping[str, Any] | None = None) -> Config:
         """Check the values, with `changes`, and return the Config; ConfigError if they are wrong."""
@@ -338,17 +338,14 @@ def make_config(
     lines: Mapping[Path, int] | None = None,
 ) -> Config:
     """Check plain values and return the Config; errors name the config by `place`, and give the `lines` of its keys."""
-    changes = with_stages(overrides or {})
+    changes = overrides or {}
     data = overridden(data, changes)
     checked, faults = check_sections(data)
     fields: dict[str, Any] = {}
     if not faults:
         fields, faults = assembled(checked, place)
     else:
-        section = data.get("schedule")
-        if "lengths" in data and isinstance(section, dict):
-            section = {**section, "microbatches": 1}
-        faults += missing_keys(section)
+        faults += missing_keys(data)
     if faults:
         replaced = [tuple(key.split(".")) for key in changes]
         known = (item for item in (lines or {}).items() if not any(item[0][: len(key)] == key for key in replaced))
@@ -373,14 +370,14 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return `data` with other values at dotted keys; None removes a key. ConfigError for a wrong key."""
     data = with_sharding_keys(dict(data))
-    for key, value in changes.items():
+    for key, value in _with_stages(changes).items():
         if key == "layout.sharding" and isinstance(data.get("layout"), dict):
             data = {**data, "layout": {name: old for name, old in data["layout"].items() if name not in SHARDING_KEYS}}
         data = _overridden(data, key, _value(key, value))
     return with_sharding_keys(data)
 
 
-def with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the changes; a schedule name such as `interleaved-1f1b:4` also sets the stages per device."""
     name, stages = changes.get("schedule.name"), changes.get("schedule.stages_per_device")
     if not isinstance(name, str) or ":" not in name or stages is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ppsim.base.documents import check_document, check_schema, read_json, read_yaml_file
+from ppsim.base.documents import check_document, check_schema, read_json, read_yaml_file, yaml_text
 from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.files import read_text, write_atomically
 from ppsim.base.immutable import short_repr
@@ -178,8 +177,7 @@ def read_measurements(path: str | PathLike[str]) -> Measurements:
 def write_operators(law: FittedLaw, path: str | PathLike[str]) -> None:
     """Write a law atomically, as YAML that a config's `hardware.device.operators` names."""
     numbers = {name: value if isinstance(value, str) else float(f"{value:.6g}") for name, value in vars(law).items()}
-    lines = [f"{name}: {json.dumps(value)}" for name, value in {"schema": SCHEMA, **numbers}.items()]
-    write_atomically(path, "\n".join(lines) + "\n")
+    write_atomically(path, yaml_text({"schema": SCHEMA, **numbers}))
 
 
 def read_operators(path: str | PathLike[str]) -> FittedLaw:

@@ -107,19 +107,16 @@ class PortRule(PairRule):
 
 
 def equal_for_all_pairs(value: float, devices: int) -> np.ndarray:
-    """Return a matrix of one value, (devices, devices); for many devices read-only, in the memory of one value."""
-    shape = devices, devices
+    """Return a read-only matrix of one value, (devices, devices), in the memory of that value."""
     # A closed base: CostTable would copy a view of an array that can be written.
-    return np.full(shape, value) if devices <= _FEW_DEVICES else np.broadcast_to(unwritable(np.array(value)), shape)
+    return np.broadcast_to(unwritable(np.array(value)), (devices, devices))
 
 
 def by_sender(value: np.ndarray) -> np.ndarray:
-    """Return a matrix by [sender, receiver] of the senders' values, (devices,); memory as in `equal_for_all_pairs`."""
+    """Return a read-only matrix by [sender, receiver] of the senders' values, (devices,), in the memory of these."""
     if np.all(value == value[0]):
         return equal_for_all_pairs(float(value[0]), len(value))
-    shape = len(value), len(value)
-    column = value[:, None]
-    return np.repeat(column, shape[1], 1) if shape[0] <= _FEW_DEVICES else np.broadcast_to(unwritable(column), shape)
+    return np.broadcast_to(unwritable(value[:, None]), (len(value), len(value)))
 
 
 def values_by_node(

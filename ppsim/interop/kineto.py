@@ -17,7 +17,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import check_document, document_error
-from ppsim.base.errors import ConfigError, PpsimError, shown
+from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import is_number
 from ppsim.interop.events import NSIGHT, OTLP, processes, read_events, read_process, read_spans, spans_by_rank
 from ppsim.interop.primus_dumps import is_primus, read_primus
@@ -236,11 +236,9 @@ def _named_by_pattern(
     """Return the ranks with ranges named by the first pattern that matches ranges of all, and the pattern's name."""
     for number, pattern in enumerate(patterns):
         if all(rank.matches[number] for rank in ranks):
-            try:
+            with error_at(f"{folder}: {pattern.name} ranges: "):
                 matches = [_without_waits(pattern, outermost(rank.matches[number]), rank.received) for rank in ranks]
                 named = named_ranges(matches, [rank.steps for rank in ranks])
-            except ConfigError as error:
-                raise ConfigError(f"{folder}: {pattern.name} ranges: {error}") from None
             executed = [replace(rank, ranges=_times_on_gpu(one, rank)) for rank, one in zip(ranks, named, strict=True)]
             return executed, pattern.name
     without = next(rank.path for rank in ranks if not rank.ranges)

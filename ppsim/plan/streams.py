@@ -152,7 +152,7 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     offload_of[cell[~reloads]] = np.flatnonzero(~reloads)
     origin = np.where(reloads, offload_of[cell], -1)
     last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(way))))
-    user = np.where(reloads, _first_users(compute)[stage, microbatch], -1)
+    user = np.where(reloads, first_users(compute)[stage, microbatch], -1)
     copies = Copies(
         np.searchsorted(device, np.arange(compute.devices + 1)),
         stage,
@@ -220,14 +220,14 @@ def _moves_of_evicted(compute: ScheduleColumns) -> np.ndarray:
     An activation moves out after its F, and back during the action before its R or backward.
     """
     stage, microbatch, host = compute.evicted.T
-    forward, user = row_tables(compute)[0][stage, microbatch], _first_users(compute)[stage, microbatch]
+    forward, user = row_tables(compute)[0][stage, microbatch], first_users(compute)[stage, microbatch]
     before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
     way = np.repeat([OFFLOADS, RELOADS], len(stage))
     device, stage, microbatch, host = (np.tile(one, 2) for one in (compute.device[forward], stage, microbatch, host))
     return np.stack([device, before, way, stage, microbatch, host]).astype(np.int32)
 
 
-def _first_users(compute: ScheduleColumns) -> np.ndarray:
+def first_users(compute: ScheduleColumns) -> np.ndarray:
     """Return the row of the R or, without one, of the backward, by [stage, microbatch]."""
     recompute = row_table(compute, compute.kind == Kind.R)
     return np.where(recompute >= 0, recompute, row_tables(compute)[1]).astype(np.int32)

@@ -111,7 +111,7 @@ def _log_ratios(measured: np.ndarray, predicted: float) -> np.ndarray:
     return np.log(np.divide(measured, predicted, out=np.ones_like(measured), where=known))
 
 
-def _fitted(traces: Sequence[Trace], layers: Sequence[int] = ()) -> Profile:
+def _fitted(traces: Sequence[Trace], layers: Sequence[int]) -> Profile:
     if not traces:
         raise CostError("no traces to calibrate on; name at least one trace file")
     devices = {trace.program.devices for trace in traces}
