@@ -58,8 +58,8 @@ LARGE_MICROBATCHES = (
 )
 MICROBATCHES = (
     "Larger microbatches did make such runs faster: with 4 in place of 1, Qwen3 30B on 8 B200 took 9.8 s in place of "
-    "27.1 s. Of 44 pairs of steps in view that have experts and differ in the microbatch alone, 17 gain less than by "
-    "our model and 27 more."
+    "27.1 s. Of 44 pairs of seen steps (docs/accuracy.md) that have experts and differ in the microbatch alone, 17 "
+    "gain less than by our model and 27 more."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or why the other layout is faster
     "bloom-176b": NO_RECOMPUTE,

@@ -45,7 +45,7 @@ class Constant(NamedTuple):
 
 LAW = "device.operators"
 KERNELS = ("attention", "flash_2", "flash_1")
-# A new law adds a row: what its factor multiplies. Deviations lie near those that make published runs in view the most
+# A new law adds a row: what its factor multiplies. Deviations lie near those that make the seen published runs the most
 # probable, where each source has constants of its own (type II maximum likelihood); docs/howto/calibrate.md.
 CONSTANTS: Mapping[str, Constant] = {
     "products": Constant(
