@@ -7,8 +7,7 @@ from command_line import LLAMA
 from command_line import ppsim as run_ppsim
 
 import ppsim
-from ppsim.costs import LayoutString, Pieces, balanced
-from ppsim.costs.partition import balanced_with
+from ppsim.costs import LayoutString, Pieces, balanced, balanced_with
 
 
 @pytest.mark.parametrize(

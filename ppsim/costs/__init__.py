@@ -13,7 +13,7 @@ from ppsim.costs.operator_fit import read_operators
 from ppsim.costs.operators import OperatorLaw
 from ppsim.costs.packing import MicrobatchSlots, context_groups, packed
 from ppsim.costs.pairs import ports_by_node
-from ppsim.costs.partition import LayoutString, Pieces, balanced, by_cost, even
+from ppsim.costs.partition import LayoutString, Pieces, balanced, balanced_with, by_cost, even, prediction_stages
 from ppsim.costs.profile import Profile, read_profile, write_profile
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import DEVICES, LINKS, Cluster, DeviceSheet, LinkSheet, find_device, find_link
@@ -33,7 +33,8 @@ __all__ = [
     "CONSTANTS", "DEVICES", "EFFECTS", "HALVED_ERROR", "LINKS", "PARAMETERS", "PRICED_BY_OTHERS", "SUMMED_ERROR",
     "Cluster", "CostModel", "CostTable", "Costs", "DerivedCosts", "DeviceSheet", "EncoderTower", "LayerPieces",
     "Layout", "LayoutString", "LinkSheet", "MicrobatchSlots", "Model", "OperatorLaw", "Pieces", "Profile", "TowerCosts",
-    "balanced", "boundary_width", "by_cost", "causal_slice_costs", "combined_slot", "context_groups", "even",
-    "expected_maximum", "find_device", "find_link", "interval_reach", "order_error", "packed", "ports_by_node",
-    "read_calibration", "read_operators", "read_profile", "scaled", "slowdown", "straggler_seconds", "write_profile",
+    "balanced", "balanced_with", "boundary_width", "by_cost", "causal_slice_costs", "combined_slot", "context_groups",
+    "even", "expected_maximum", "find_device", "find_link", "interval_reach", "order_error", "packed", "ports_by_node",
+    "prediction_stages", "read_calibration", "read_operators", "read_profile", "scaled", "slowdown",
+    "straggler_seconds", "write_profile",
 ]  # fmt: skip
