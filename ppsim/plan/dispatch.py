@@ -19,7 +19,7 @@ from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
 from ppsim.lowering.rows import row_tables
-from ppsim.plan.holding import ActivationMemory, one_per_device
+from ppsim.plan.holding import ActivationMemory, limits_of
 from ppsim.plan.resolve import Plan, dependencies
 from ppsim.plan.streams import find_reductions
 from ppsim.schedule.barriers import find_barriers
@@ -102,12 +102,7 @@ def _limit(schedule: ScheduleColumns, offsets: np.ndarray, adds: np.ndarray, net
     own = np.maximum.reduceat(level + adds, offsets[:-1]) - level[offsets[:-1]]
     if given is None:
         return own
-    limit = one_per_device(given, schedule.devices)
-    if limit is None:
-        raise ConfigError(
-            f"memory_limit={shown(given)} must be activations of one device share: one number, or {schedule.devices}, "
-            f"one per device"
-        )
+    limit = limits_of(schedule.devices, given, error=ConfigError)
     short = np.flatnonzero(~(limit >= own * (1.0 - _ROUNDING)))
     if len(short):
         device = int(short[0])

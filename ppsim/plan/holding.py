@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
+from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.table import CostTable
 from ppsim.lowering.rows import row_table
 from ppsim.plan.lengths import by_kind_and_stage
@@ -77,14 +78,22 @@ class ActivationMemory:
         return self.table.scale_of(self.schedule, stage, microbatch)
 
 
-def one_per_device(value: Any, devices: int) -> np.ndarray | None:
-    """Return a number, or a list of one per device, as float64 (devices,); None for anything else."""
+def limits_of(
+    devices: int, limit: Any, name: str = "memory_limit", example: float | None = None,
+    error: type[PpsimError] = BuildError,
+) -> np.ndarray:  # fmt: skip
+    """Return one limit per device, float64; `error` unless `limit` is a number above 0 (inf allowed), or a list."""
     try:
-        column = np.array(value)
+        column = np.array(limit)
     except ValueError:  # rows of unequal length
-        return None
-    fits = column.dtype.kind in "iuf" and column.shape in ((), (devices,))
-    return np.broadcast_to(column, (devices,)).astype(float) if fits else None
+        column = np.array(None)
+    if column.dtype.kind not in "iuf" or column.shape not in ((), (devices,)) or not np.all(column > 0):
+        what = "activations" if name == "memory_limit" else "bytes"
+        raise error(
+            f"{name}={limit!r:.80} is not a limit for {devices} devices; use a number of {what} above 0, such as "
+            f"{example or devices:g}, or a list of {devices} such numbers, one per device"
+        )
+    return np.broadcast_to(column, (devices,)).astype(float)
 
 
 def amounts(

@@ -18,11 +18,11 @@ from ppsim.base.rules import argument, number
 from ppsim.base.units import first_names, of_number, percent_text, seconds_text
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import families, family, require_count
-from ppsim.plan.holding import static_bytes
+from ppsim.plan.holding import limits_of, static_bytes
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.list_scheduling import ROUNDING
 from ppsim.search.local_search import LocalSearch, search_until, usual_rounds
-from ppsim.search.problem import Problem, TimedLists, devices_of_stages, limits_of
+from ppsim.search.problem import Problem, TimedLists, devices_of_stages
 
 MAX_ROUNDS = 2**31 - 1
 MAX_NAMED = 4  # devices in a text

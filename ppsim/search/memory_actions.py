@@ -23,10 +23,10 @@ from ppsim.families.interleaved import interleaved_one_forward_one_backward
 from ppsim.families.one_forward_one_backward import one_forward_one_backward
 from ppsim.families.registry import RegisteredFamily, family, require_choice
 from ppsim.lowering.rows import insert_at, row_tables
-from ppsim.plan.holding import ActivationMemory, changes_by_kind
+from ppsim.plan.holding import ActivationMemory, changes_by_kind, limits_of
 from ppsim.plan.lengths import seconds_by_kind
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search.problem import DEFAULT_COSTS, limits_of, price_schedule
+from ppsim.search.problem import DEFAULT_COSTS, price_schedule
 
 NEEDED = "needed"
 MEMORY_ACTIONS = ("recompute", "recompute_placing", "offload")  # the keywords of `add_memory_actions`

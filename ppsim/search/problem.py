@@ -21,7 +21,7 @@ from ppsim.base.rules import is_whole
 from ppsim.base.units import rounded_up
 from ppsim.costs.given import Costs
 from ppsim.costs.table import CostModel, CostTable, check_table, is_cost_model
-from ppsim.plan.holding import ActivationMemory, one_per_device
+from ppsim.plan.holding import ActivationMemory
 from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
@@ -55,18 +55,6 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
             f"use one such as {turned.tolist()!s:.80}, or another stages_per_device than {v}"
         )
     return np.array(placement, np.int64)
-
-
-def limits_of(p: int, limit: Any, name: str = "memory_limit", legal: float | None = None) -> np.ndarray:
-    """Return one limit per device, float64; BuildError unless `limit` is a number above 0 (inf allowed), or a list."""
-    column = one_per_device(limit, p)
-    if column is None or not np.all(column > 0):
-        what = "activations" if name == "memory_limit" else "bytes"
-        raise BuildError(
-            f"{name}={limit!r:.80} is not a limit for {p} devices; use a number of {what} above 0, such as "
-            f"{legal or p:g}, or a list of {p} such numbers, one per device"
-        )
-    return column
 
 
 @dataclass(frozen=True, eq=False)

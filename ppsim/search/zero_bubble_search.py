@@ -10,9 +10,10 @@ import numpy as np
 from ppsim.base.errors import BuildError
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import family, find_family, require_choice
+from ppsim.plan.holding import limits_of
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.local_search import search_briefly
-from ppsim.search.problem import Problem, limits_of
+from ppsim.search.problem import Problem
 
 OBJECTIVES = ("span", "makespan")
 HAND_WRITTEN = ("1f1b", "eager-1f1b", "gpipe", "zb-h1", "zb-h2")

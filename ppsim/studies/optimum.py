@@ -11,10 +11,11 @@ from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, number
 from ppsim.costs import CostModel
 from ppsim.families.registry import require_count
+from ppsim.plan.holding import limits_of
 from ppsim.run.schedules import Schedule, build
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
-from ppsim.search.problem import Problem, devices_of_stages, limits_of
+from ppsim.search.problem import Problem, devices_of_stages
 from ppsim.search.solver import require_solver, solve_exactly
 
 MAX_ACTIONS = 1500
