@@ -51,19 +51,15 @@ def declarations(kind: Any) -> list[Field]:
     return [item for item in dataclasses.fields(kind) if "what" in item.metadata]
 
 
-def check_fields(holder: Any, of: str = "") -> None:
+def check_fields(holder: Any) -> None:
     """Check each declared field of a frozen dataclass; ConfigError gives its name, its value and the legal values.
 
-    None is legal if it is the default. `of` names the owner of an invalid value.
+    None is legal if it is the default.
     """
     for item in declarations(type(holder)):
-        value = getattr(holder, item.name)
-        if item.metadata["check"] is None or (value is None and item.default is None):
-            continue
-        try:
-            object.__setattr__(holder, item.name, item.metadata["check"](value))
-        except ConfigError as wrong:
-            raise ConfigError(f"{item.name}={wrong}{of}") from None
+        value, check = getattr(holder, item.name), item.metadata["check"]
+        if check is not None and not (value is None and item.default is None):
+            object.__setattr__(holder, item.name, argument(item.name, value, check))
 
 
 def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, Result]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ppsim.base import rules
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.rules import argument, check_fields, checked_methods, choice, declared, described, instance
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
@@ -60,7 +60,8 @@ class DeviceSheet:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self, f"; device {shown(self.name)}")
+        with error_at(f"device {shown(self.name)}: "):
+            check_fields(self)
         if self.achieved is None and (self.operators is None or self.memory_bandwidth is None):
             raise ConfigError(
                 f"device {shown(self.name)} gives no achieved and no operators with a memory_bandwidth; give one of "
@@ -98,7 +99,8 @@ class LinkSheet:
     achieved: float = declared("fraction of `bandwidth` that collectives reach", rules.fraction, 1.0, example="0.8")
 
     def __post_init__(self) -> None:
-        check_fields(self, f"; link {shown(self.name)}")
+        with error_at(f"link {shown(self.name)}: "):
+            check_fields(self)
 
     @cached_property
     def in_collectives(self) -> LinkSheet:
