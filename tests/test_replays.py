@@ -85,6 +85,7 @@ def test_actions_that_were_not_recorded_take_no_time():
         ),
         ({"steps": [{"issue": [[], []], "start": [[], []], "end": [[], []]}]}, "holds the times of no action"),
         ({"transfer_bytes": -1}, "transfer_bytes: -1 must be a finite number of at least 0"),
+        ({"units": {"time": "ms"}}, "units.time is 'ms', expected 'seconds'"),
         ({"transport": "pigeon"}, "transport: 'pigeon' is not known; use one of: async"),
     ],
 )

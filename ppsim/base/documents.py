@@ -22,6 +22,7 @@ from ppsim.base.rules import Check
 
 Path = tuple[str | int, ...]
 
+UNITS = {"time": "seconds", "size": "bytes"}  # in all our files
 MAX_CHARACTERS = 400_000
 MAX_DEPTH = 30
 MAX_NODES = 20_000
@@ -251,10 +252,14 @@ def nine_digits(value: Any) -> Any:
 
 
 def check_schema(document: Any, schema: str, place: str, what: str) -> None:
-    """Raise ConfigError unless a document names this `schema`, such as "ppsim.trace/1"."""
+    """Raise ConfigError unless a document names this `schema`, such as "ppsim.trace/1", and no units but `UNITS`."""
     found = document.get("schema") if isinstance(document, dict) else type(document).__name__
     if found != schema:
         raise ConfigError(f"{place}: not {what}: schema is {shown(found)}, expected {schema!r}")
+    named = document.get("units")
+    for key, unit in UNITS.items():
+        if isinstance(named, dict) and named.get(key, unit) != unit:
+            raise ConfigError(f"{place}: units.{key} is {shown(named[key])}, expected {unit!r}")
 
 
 def document_error(faults: list[str], place: str, what: str) -> ConfigError:

@@ -61,9 +61,7 @@ def check(
     except ConfigError as error:  # it begins with a keyword of the pytest fixture
         raise ConfigError(re.sub(r"^\w+", lambda keyword: option_of(keyword[0]), str(error))) from None
     if baseline is None and (update or not limits):
-        raise ConfigError(
-            "nothing to check against: give --baseline FILE, or --max-bubble, --max-memory, --max-step-time"
-        )
+        raise ConfigError("nothing to check against: give --baseline, --max-bubble, --max-memory or --max-step-time")
     if baseline and not update and _is_missing(baseline):
         raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import checked_by, nine_digits, read_record, record_of, yaml_text
+from ppsim.base.documents import UNITS, checked_by, nine_digits, read_record, record_of, yaml_text
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
@@ -245,7 +245,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "source", "recorded", "devices", "fitted", *(["layers"] if profile.layers else []), "seconds", "interval",
         "once", "stretch", "links", *AMOUNTS,
     )  # fmt: skip
-    document = {"schema": SCHEMA, "units": {"time": "seconds", "size": "bytes"}, "provenance": "measured"}
+    document = {"schema": SCHEMA, "units": UNITS, "provenance": "measured"}
     document |= {key: getattr(profile, key) for key in keys}
     parts = {"link_fit": profile.link_fit, "steps": profile.steps}
     return nine_digits(document | {name: vars(part) for name, part in parts.items() if part})

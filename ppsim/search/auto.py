@@ -137,9 +137,7 @@ def _problem(
     limits = limits_of(p, in_bytes, "memory_limit_bytes", 80e9)
     problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
     if problem.costs.activation_bytes is None:
-        raise BuildError(
-            "memory_limit_bytes needs costs with bytes of activations, such as ppsim.Costs(activation_bytes=1e9)"
-        )
+        raise BuildError("memory_limit_bytes needs costs with bytes of activations: ppsim.Costs(activation_bytes=1e9)")
     unit = float(problem.costs.activation_bytes.max()) or 1.0
     static = static_bytes(problem.one_microbatch, problem.costs)
     weights = np.zeros(p) if static is None else static.sum(axis=0)

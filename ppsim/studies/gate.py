@@ -187,9 +187,7 @@ def check_configs(
     """
     step, limits, tolerance = MEASURES["iteration_time"], limits or {}, tolerance or Tolerance()
     if baseline is None and not limits:
-        raise ConfigError(
-            "nothing to check against: give a baseline, or the largest bubble, memory or step time allowed"
-        )
+        raise ConfigError("nothing to check against: give a baseline, or the largest bubble, memory or step time")
     old = None if baseline is None else read_baseline(baseline)
     tolerance.check_amounts(old or {})
     return [
