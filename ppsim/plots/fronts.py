@@ -155,7 +155,7 @@ def _distinct_groups(runs: Sequence[_FrontRun]) -> list[_FrontRun]:
 def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, bool]:
     """Return the runs at the ends of lines, and whether the name of the line is there: at the slowest off the front.
 
-    Of many groups those off the front have the slowest alone, as their other ends crowd at the front.
+    If groups are many, those off the front have the slowest alone, as their other ends crowd at the front.
     """
     groups = {run.group: [at for at, one in enumerate(runs) if one.group == run.group] for run in runs}
     slowest = {max(mine, key=lambda at: runs[at].seconds): not {*mine} & front for mine in groups.values()}
