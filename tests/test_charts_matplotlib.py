@@ -1324,6 +1324,9 @@ def test_a_kind_of_a_device_has_numbers_on_nearly_all_boxes_or_on_none():
     schedule = ppsim.build("1f1b", devices=8, microbatches=16)
     noisy = ppsim.simulate(schedule, ppsim.Costs(latency=0.3), jitter=ppsim.Jitter(actions=0.15), seed=3)
     assert sorted(map(int, numbers_of(noisy.plot()))) == sorted([*range(16)] * 8)  # backwards alone
+    costs = ppsim.Costs(forward=1.0, input_grad=[2.0, 2.0, 0.5, 0.5], weight_grad=[1.0, 1.0, 0.2, 0.2])
+    halves = numbers_of(run("dualpipe", 4, 20, costs).plot())  # each second backward holds one
+    assert sorted(map(int, halves)) == sorted([*range(20)] * 4)  # forwards alone
 
 
 def test_a_comparison_of_twelve_schedules_fits_on_a_page():

@@ -208,10 +208,11 @@ class Boxes(Spans):
             high, widest = tall / (1 + slot), 1.0 + LETTER * (Kind.W in self.kinds)  # so that all kinds are alike
             characters = self._digits + widest * lettered
             number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
-            holds = number_size(characters, usual * second - LETTER_ROOM * lettered, high, digit) > 0
-            number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()
             having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (mine, number > 0))
-            number *= (holding >= _NUMBERED * having)[self.device]  # single ones looked like a code
+            holds = number_size(characters, usual * second - LETTER_ROOM * lettered, high, digit) > 0
+            holds &= holding >= _NUMBERED * having  # single numbers looked like a code
+            number *= holds[self.device]
+            number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()
             alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
             found[kind, slot] = np.where(number > 0, number, alone), number > 0
         sizes = [size for size, _ in found.values()]

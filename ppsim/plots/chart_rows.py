@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.artist import Artist, allow_rasterization
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgba_array
 from matplotlib.text import Text
 from matplotlib.transforms import IdentityTransform
 
@@ -197,7 +196,7 @@ class ChartRows(Artist):
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
             self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
-        for kind, mine, edges in () if self._is_mixed(place) else boxes.parts(wide > scale.NARROWEST_GAP):
+        for kind, mine, edges in () if self._is_mixed(place) else boxes.parts(scale.has_mark(wide)):
             self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
@@ -220,13 +219,12 @@ class ChartRows(Artist):
         pad = np.where(wide >= 8, 1.5, 0.5) * pixel
         left, right = place.x(boxes.start[mine]) + pad, place.x(boxes.end[mine]) - pad
         long = scale.mark_length(local, boxes.locals, wide)
-        inks = to_rgba_array([self.theme.on[kind]] * len(mine), scale.mark_strength(wide))
         later = long > 0
         low, high = bottom[later] + inset, top[reverse] - scale.mark_bar(tall, is_lower)[1] * pixel
         ends = left + long * (right - left)
         within: Any = {"clip_box": self._ax.bbox}
-        self._rectangles(renderer, left[later], ends[later], low + thick, low, inks[later], **within)
-        self._rectangles(renderer, left[reverse], right[reverse], high, high - thick, inks[reverse], **within)
+        self._rectangles(renderer, left[later], ends[later], low + thick, low, self.theme.on[kind], **within)
+        self._rectangles(renderer, left[reverse], right[reverse], high, high - thick, self.theme.on[kind], **within)
 
     def numbers(self, renderer: Any = None) -> list[Text]:
         """Return the numbers that the rows show at the figure's present size."""

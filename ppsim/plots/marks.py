@@ -31,7 +31,6 @@ from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, 
 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
 _CROWDED = 12.0  # pixels from one transfer between two rows to the next; if less, only those waited for are drawn
-_SEEN = 0.1  # opacity: fainter marks are not seen
 _SHORTEST, _BAR = 6.0, 3.0  # pixels: minimum length of the bar at a longer action, else a dot; its height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 
@@ -108,8 +107,8 @@ def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[
     found, (top, bottom) = dict[str, Kind](), part_of_row(boxes.band)
     high = (row - row_gap(row, (boxes.narrowest or boxes.median) * second, boxes.apart)) * (bottom - top)
     is_high = high >= LOWEST_MARK * (1 + boxes.slot)
-    is_seen = (scale.mark_strength(boxes.length * second) > _SEEN) & (not is_mixed(boxes, second))
-    wide = is_seen & (boxes.start < until) & is_high
+    has_mark = scale.has_mark(boxes.length * second) & (not is_mixed(boxes, second))
+    wide = has_mark & (boxes.start < until) & is_high
     is_full = scale.mark_length(boxes.local, boxes.locals, boxes.length * second) == 1.0
     later, inner = boxes.local > 0, (boxes.local > 0) & (boxes.local < boxes.locals - 1)  # the last has a full mark
     sorts = {"stage": later, "reverse": boxes.reverse, "longer": inner & ~is_full, "full": inner & is_full}

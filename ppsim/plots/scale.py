@@ -58,9 +58,9 @@ def gap_strength(width: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 0.1 * width) * np.clip((width - NARROWEST_GAP) / 3.0, 0.0, 1.0)
 
 
-def mark_strength(width: np.ndarray) -> np.ndarray:
-    """Return the opacity (0..1) of the marks of boxes, which fade in from 5 to 6 pixels."""
-    return np.clip(width - 5.0, 0.0, 1.0)
+def has_mark(width: np.ndarray) -> np.ndarray:
+    """Return which boxes of a still chart have space for marks."""
+    return width >= 5.0
 
 
 def row_gap(row: float, box: float, apart: float = APART) -> float:
