@@ -49,7 +49,7 @@ START = [
     "run = ppsim.simulate(schedule, ppsim.Costs(forward=1.0, backward=2.0))",
     "run.plot(width=7.0, memory=True, labels=False)",
     "run.save('chart.svg', title='mine')",
-    "ppsim.compare([run, schedule]).plot(titles=['a', 'b'])",
+    "ppsim.compare([run, run]).plot(titles=['a', 'b'])",
 ]
 
 
