@@ -69,7 +69,7 @@ CHARTS = (
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "W and I have other tones; "
         "the chart's legend also names the line of memory, which shows the fullest device alone; letters of grey boxes "
-        "are smaller than in the mock-up, where they touch; B is darker than T in grey; areas of narrow actions have "
+        "are smaller than in the mock-up, where they touch; B is darker than W in grey; areas of narrow actions have "
         "names",
     ),
     Chart(
@@ -83,12 +83,12 @@ CHARTS = (
     Chart(
         "path",
         "Critical path and live activations",
-        "The line along the lower edge of its boxes is the chain that sets the makespan; it is a frame where it "
+        "The line along the lower edge of its boxes is the chain that sets the makespan; it is one step where it "
         "turns back and forth too often. Below, the fullest device is an area.",
         'run("zb-v", p, m).plot(critical_path=True, memory=True, theme=theme)',
         "the mock-up of the explorer has the same schedule and line, in rows of 60 pixels and without the memory of "
-        "another device; here the line lies half in the gap between rows, is thinner in rows under 22 pixels, and is a "
-        "frame where it turns back after less than 8 pixels",
+        "another device; here the line lies half in the gap between rows, is thinner in rows under 22 pixels, and is "
+        "one step where it turns back after less than 8 pixels",
     ),
     Chart(
         "transfers",
