@@ -15,16 +15,7 @@ from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, line_width, paragraph, texts_once
 from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import (
-    LEGEND,
-    gigabytes,
-    peak_text,
-    runs_in,
-    step_text,
-    usable_text,
-    versus,
-    wrapped_words,
-)
+from ppsim.commands.cells import LEGEND, gigabytes, peak_text, runs_in, step_text, usable_text, versus, wrapped_words
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import Config, config_source, config_yaml, value_at

@@ -25,8 +25,7 @@ from ppsim.frameworks import SCHEDULES, SCHEDULES_OF_LAUNCH, runner_named
 Key = TypeVar("Key")
 
 ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="CONFIG.yaml", help="Config file; without one, give flags.", show_default=False),
+    Path | None, typer.Argument(metavar="CONFIG.yaml", help="Config file; without one, give flags.", show_default=False)
 ]
 Settings = Annotated[
     list[str] | None,

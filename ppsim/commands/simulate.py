@@ -93,9 +93,7 @@ def simulate(
     own = {"name": case.name} | ({"ledger": timeline.ledger().to_dict()} if ledger and json else {})
     below = "\n" + timeline.ledger().table() if ledger else ""
     answer(
-        timeline.to_dict() | own if json else {},
-        json,
-        lambda: summary_text(timeline, verbose, costs, columns) + below,
+        timeline.to_dict() | own if json else {}, json, lambda: summary_text(timeline, verbose, costs, columns) + below
     )
     if chart:
         print_data(chart, takes_colours())

@@ -121,9 +121,7 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
         input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
     )  # fmt: skip
     return replace(
-        layer,
-        sums=0 if parallel and is_mlp else 1,
-        split_parameters=layer.split_parameters + part.split_parameters,
+        layer, sums=0 if parallel and is_mlp else 1, split_parameters=layer.split_parameters + part.split_parameters
     )
 
 

@@ -20,10 +20,7 @@ RECEIVES = ("early", "just-in-time")
 
 
 def lower_schedule(
-    schedule: ScheduleColumns,
-    sharded: bool = False,
-    receive: str = "early",
-    window: Window = DEFAULT_WINDOW,
+    schedule: ScheduleColumns, sharded: bool = False, receive: str = "early", window: Window = DEFAULT_WINDOW
 ) -> ScheduleColumns:
     """Return the program of a valid schedule, or of a program's compute actions and copies; see `ppsim.lower`.
 
