@@ -137,7 +137,7 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
     except (TypeError, ValueError, OSError):  # no path, or too long for the system; `read_trace` reports it
         is_folder = False
     if str(path).endswith((".yaml", ".yml")) and not is_folder:
-        raise ConfigError(f"{path}: not a trace but a YAML file, such as a config; give a .json file or a folder")
+        raise ConfigError(f"{path}: not a trace but a YAML file, such as a config; give a step's .json file or folder")
     if not is_folder and not str(path).endswith((NSIGHT, *OTLP)):
         return read_trace(path)
     if not is_folder and not Path(path).is_file():
