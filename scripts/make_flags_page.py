@@ -46,7 +46,7 @@ CHANGES: tuple[tuple[Mapping[str, Any], Mapping[str, Any]], ...] = (
     (DENSE, {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 2}),
     (DENSE, {"schedule.name": "zb-v"}),
     (DENSE, {"layout.partition": [9, 9, 9, 5]}),
-    (DENSE, {"layout.recompute": "selective"}),
+    (DENSE, {"layout.recompute": "core"}),
     (DENSE, {"layout.recompute": "norms+activations"}),
     (DENSE, {"layout.recompute": "alternate"}),
     (DENSE, {"layout.recompute": "full"}),

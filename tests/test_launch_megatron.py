@@ -33,6 +33,8 @@ LATENT = {
     "model.key_value_rank": 512, "model.query_rank": 1536, "model.head_size": 128, "model.rotary_head_size": 64,
     "model.value_head_size": 128, "model.key_value_heads": 16, "model.prediction_layers": 1,
 }  # fmt: skip
+GRADIENTS = "megatron-fsdp-main-grads-dtype"  # printed for the versions that have it
+SCORES = {"model.attention": "full", "model.causal": False}
 COMBINED = {"schedule.name": "combined-1f1b", "schedule.stages_per_device": 2, "layout.overlap": "two-stream"}
 
 
@@ -46,7 +48,7 @@ def every_case():
         "fsdp": {"schedule.devices": 4, "layout.data": 2, "layout.sharded": True, "layout.sharded_by": "block"},
         "gradients": {
             "schedule.devices": 4, "layout.data": 2, "layout.distributed_optimizer": True,
-            "layout.sharded_gradients": True,
+            "layout.sharded_gradients": True, "layout.bf16_gradients": True,
         },
         "hybrid": {
             "schedule.devices": 2, "layout.data": 16, "layout.sharded": True, "layout.sharded_by": "block",
@@ -63,6 +65,7 @@ def every_case():
         "one_device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
         "window": {"model.window": 1024, "model.window_period": 2, "model.tied_embeddings": True},
         "biases": {"model.attention_bias": True, "model.head_norm": True, "model.dropout": True},
+        "core": {"layout.recompute": "core"}, "scores": {"layout.recompute": "selective", **SCORES},
         "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]}, "balanced": {"layout.partition": "balanced"},
     }  # fmt: skip
     yield from (
@@ -70,10 +73,12 @@ def every_case():
         for name, keys in dense.items()
     )
     routed = {
-        "experts": {}, "latent": LATENT, "combined": COMBINED,
+        "experts": {}, "latent": LATENT, "combined": COMBINED, "odd_width": LATENT | {"model.hidden": 2056},
+        "llama_4": {"model.experts_per_token": 1, "model.pattern": "'" + "[*-][*E]" * 8 + "'", "model.dense_layers": 0},
         "dispatch": {
             "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core",
-            "layout.grouped_experts": True, "layout.fused_router": True,
+            "layout.grouped_experts": True, "layout.fused_router": True, "layout.expert_groups": 4,
+            "layout.groups_per_token": 2,
         },
         "delta_nets": {
             "model.pattern": f"'{'[GE][G-][*E][*E]' * 4}'", "model.state_heads": 32, "model.state_groups": 16,
@@ -87,6 +92,7 @@ def every_case():
 
 CASES = list(every_case())
 RECORD = LAUNCH_OPTIONS["Megatron-LM"]
+ROTATIONS, FUSED_ROTATION = "models.common.embeddings.rope_utils", "fused_apply_rotary_pos_emb"
 VERSIONS = (RECORD["version"], *RECORD["others"])
 
 
@@ -97,7 +103,7 @@ def test_a_printed_script_has_known_flags_and_reads_back_as_the_same_run(make):
     printed = set(re.findall(r"--([a-z0-9][a-z0-9-]+)", text.partition("pretrain_gpt.py")[2]))
     assert printed <= options_of(RECORD).keys()
     for version in RECORD["others"]:
-        if lacking := printed - options_of(RECORD, version).keys():
+        if lacking := printed - options_of(RECORD, version).keys() - {GRADIENTS}:
             with pytest.raises(ppsim.ConfigError, match=min(lacking)):
                 ppsim.to_launch(config, f"Megatron-LM {version}")
     back = ppsim.from_launch("Megatron-LM", text)
@@ -123,6 +129,9 @@ def test_megatron_parses_and_accepts_a_printed_script(make, monkeypatch):
     per_node, nodes = (int(re.search(rf"--{name} (\d+)", text)[1]) for name in ("nproc-per-node", "nnodes"))
     parsed.rank, parsed.world_size = 1, per_node * nodes
     arguments.validate_args(parsed)
+    for module, name in (("transformer.transformer_config", "is_te_min_version"), (ROTATIONS, FUSED_ROTATION)):
+        monkeypatch.setattr(f"megatron.core.{module}.{name}", lambda *_, **__: True)  # Transformer Engine needs a GPU
+    arguments.core_transformer_config_from_args(parsed)
     layout = make().costs.layout
     assert parsed.data_parallel_size == layout.data
     assert parsed.micro_batch_size == layout.microbatch_size
@@ -153,6 +162,8 @@ REJECTED = {
     "norms of several kernels": ({"layout.fused_norms": False}, "layout.fused_norms=False: it has no flag for this"),
     "no experts": ({"layout.recompute": "activations"}, "layout.grouped_experts"),
     "modules without a flag": ({"layout.recompute": "up+norms"}, "layout.recompute='up+norms'"),
+    "attention that holds no scores": ({"layout.recompute": "selective"}, "use none, or core"),
+    "modules without a position": ({"model.prediction_layers": 1, "model.positions": "learned"}, "need rotary"),
     "recomputed by R": ({"schedule.recompute": "all"}, "order"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
     "a loss for each module": (
@@ -176,6 +187,57 @@ def test_what_megatron_cannot_run_is_named(changes, named):
         changes = {**changes, "layout.data": 2}
     with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
         ppsim.to_launch(ppsim.load_config(LLAMA, overrides=changes), "Megatron-LM")
+
+
+@pytest.mark.parametrize(
+    ("changes", "version", "named"),
+    [
+        ({"model.projection_bias": True, "layout.tensor": 2}, None, "layout.expert_tensor=2: experts with biases need"),
+        ({"layout.tensor": 2, "layout.sequence_parallel": False}, None, "layout.sequence_parallel=false: experts with"),
+        ({"layout.expert": 1, "layout.expert_exchange": "hierarchical"}, None, "needs layout.expert above 1"),
+        ({"model.projection_bias": True}, "0.14.0", "core 0.14.0 has no experts with biases; use core 0.20.0"),
+        ({"layout.tensor": 8}, "0.15.3", "has no copies of key-value heads: 4 for layout.tensor=8"),
+    ],
+)  # fmt: skip
+def test_what_the_config_of_its_core_rejects_is_named(changes, version, named):
+    biases = {f"model.{name}_bias": "model.projection_bias" in changes for name in ("mlp", "attention")}
+    config = as_config(EXPERTS).changed({"layout.sequence_parallel": True, **biases, **changes})
+    with pytest.raises(ppsim.ConfigError, match=re.escape(named)):
+        ppsim.to_launch(config, f"Megatron-LM {version or ''}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ("", "core"), ("--recompute-modules core_attn", "core"), ("--attention-backend unfused", "selective"),
+        ("--deepspeed --use-flash-attn-v2", "selective"),
+    ],
+)  # fmt: skip
+def test_selective_recompute_repeats_flash_attention_as_megatron_core_does(flags, level):
+    """Forks from before Megatron-Core checkpoint attention only if it is no flash kernel."""
+    text = f"{SCRIPT_FLAGS} --recompute-granularity selective {flags}"
+    config = ppsim.from_launch("Megatron-LM", text)
+    assert config.costs.layout.recompute == level
+    slower = config.simulate().makespan > config.changed({"layout.recompute": "none"}).simulate().makespan
+    assert slower == ("--deepspeed" not in flags)
+
+
+FSDP = "--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads_params"
+
+
+@pytest.mark.parametrize(
+    ("flags", "in_bf16", "is_assumed"),
+    [
+        ("", False, False), ("--grad-reduce-in-bf16", True, False), (FSDP, True, True),
+        (f"{FSDP} --{GRADIENTS} fp32", False, False), (f"{FSDP} --{GRADIENTS} bf16", True, False),
+        (f"{FSDP} --{GRADIENTS} auto", True, True),
+    ],
+)  # fmt: skip
+def test_fsdp_sums_gradients_in_the_type_of_the_model_unless_told(flags, in_bf16, is_assumed):
+    """Megatron-LM, core/distributed/fsdp/mcore_fsdp_adapter.py from core 0.19 on: its DDP sums in fp32."""
+    reading = read_launch("Megatron-LM", f"{SCRIPT_FLAGS} {flags}", gpus=8)
+    assert reading.config().costs.layout.chosen("bf16_gradients") is in_bf16
+    assert ("gradients in bf16" in " ".join(reading.assumed)) is is_assumed
 
 
 def test_experts_that_one_gpu_alone_holds_are_not_sharded_over_several_microbatches():
@@ -216,6 +278,10 @@ def test_scripts_let_segments_grow_as_the_headroom_is_too_small_for_fragments():
     assert "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in ppsim.to_launch(LLAMA, "Megatron-LM")
 
 
+SCRIPT_FLAGS = (
+    "--num-layers 2 --hidden-size 8192 --num-attention-heads 64 --seq-length 8192 --vocab-size 32000 "
+    "--micro-batch-size 1 --global-batch-size 8"
+)
 SCRIPT = """#!/bin/bash
 # pre-training of a 7B model
 export CUDA_DEVICE_MAX_CONNECTIONS=1

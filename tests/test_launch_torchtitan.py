@@ -157,6 +157,36 @@ def test_torchtitan_parses_printed_flags(changes):
     assert parsed.parallelism.pipeline_parallel_degree == loaded(changes).build().devices
 
 
+ROUTED = {"model.experts": 8, "model.experts_per_token": 2, "model.expert_ffn": 512}
+
+
+def test_two_passes_overlap_their_exchange_only_in_versions_that_have_the_option():
+    routed = {"schedule.name": "dualpipe-v", "schedule.devices": 2, "schedule.microbatches": 8, "layout.data": 4}
+    sharded = {"layout.sharding": "weights", "layout.sharded_by": "stage", "layout.expert": 4}
+    config = loaded({**ROUTED, **routed, **sharded, "layout.framework": "torchtitan"})
+    assert "overlap" not in " ".join(words_of(config))
+    with pytest.raises(ppsim.ConfigError, match=r"layout\.overlap='two-stream'"):
+        ppsim.to_launch(config.changed({"layout.overlap": "two-stream"}), "torchtitan")
+    old = JOB.replace("interleaved1F1B", "DualPipeV").replace('"llama3"', '"deepseek_v3"').replace('"70B"', '"671B"')
+    old = old.replace("pipeline_parallel_layers_per_stage = 11", "expert_parallel_degree = 4")
+    assert derived(ppsim.from_launch("torchtitan", old, gpus=32)).layout.overlap == "two-stream"
+
+
+def test_asynchronous_tensor_parallelism_is_asked_for_only_where_the_model_is_compiled():
+    """Its parser rejects it elsewhere; on this host, which is slower than its GPUs, both take as long."""
+    changes = {
+        "tensor": 4, "sequence_parallel": True, "overlap_tensor": True, "fused": False, "expert": 8, "expert_tensor": 1,
+        "data": 4, "expert_exchange": "all-to-all", "sharding": "weights", "sharded_by": "stage",
+        "distributed_optimizer": None, "fused_router": True,
+    }  # fmt: skip
+    large = ppsim.load_config(CONFIGS / "qwen3-235b-256xgb200.yaml").changed(
+        {**{f"layout.{key}": value for key, value in changes.items()}, "schedule.devices": 4, "hardware.gpus": None}
+    )
+    flags = arguments_of(large)
+    assert flags["--compile.components"] == ["loss"]
+    assert "--compile.enable_async_tensor_parallel" not in flags
+
+
 REJECTED = {
     "slices": ({"schedule.name": "slimpipe"}, "slices"),
     "evictions": ({"schedule.name": "bpipe"}, "bpipe"),
@@ -169,7 +199,38 @@ REJECTED = {
         {"schedule.devices": 4, "layout.context": 2, "layout.sharded": True, "layout.context_exchange": "ring"},
         "layout.context_exchange='ring'",
     ),
-    "no pipeline": ({"schedule.name": "gpipe", "schedule.devices": 1}, "another order than with name='gpipe'"),
+    "no pipeline": (
+        {"schedule.name": "gpipe", "schedule.devices": 1},
+        "than with name='gpipe'; on one device use 1f1b",
+    ),
+    "some blocks": (
+        {"layout.recompute": "full", "layout.recompute_blocks": 2},
+        "layout.recompute_blocks=2: all blocks",
+    ),
+    "tied": ({"model.tied_embeddings": True}, "model.tied_embeddings"),
+    "shared heads": (
+        {"layout.tensor": 16, "schedule.devices": 1, "hardware.gpus": None},
+        "must divide the 8 key-value",
+    ),
+    "an odd sequence": (
+        {
+            "schedule.devices": 1,
+            "layout.data": 2,
+            "layout.sharding": "weights",
+            "layout.context": 4,
+            "model.sequence": 8196,
+        },
+        "need a multiple of 8",
+    ),
+    "one shard": ({"layout.sharding": "weights", "layout.sharded_by": "stage"}, "shards nothing; use none"),
+    "experts of one GPU": (
+        {**ROUTED, "layout.data": 4, "layout.expert": 4, "schedule.devices": 2},
+        "layout.expert=4: must divide context x tensor x sharded data = 1; use 1, or layout.sharding=weights",
+    ),
+    "split experts": (
+        {**ROUTED, "layout.tensor": 4, "schedule.devices": 2},
+        "layout.expert_tensor=4: each GPU has whole experts",
+    ),
     "attention recomputed": ({"layout.recompute": "selective"}, "layout.recompute=selective"),
     "out of order": ({"dispatch": "ready"}, "dispatch=ready"),
     "a stage without layers": (

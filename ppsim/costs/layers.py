@@ -146,11 +146,6 @@ class Layer:
     logits: float = 0.0  # number of logits of this layer's losses
 
     @property
-    def holds_scores(self) -> bool:
-        """True if the s x s matrices of its attention are held."""
-        return any(held.module == "core" and held.bytes for held in self.held)
-
-    @property
     def parameters(self) -> int:
         """All parameters of the layer."""
         return self.split_parameters + self.copied_parameters + self.expert_parameters

@@ -279,6 +279,8 @@ class Layout:
             found.append(f"overlap={self.overlap}: blocks must have attention and MLP; leave overlap or pattern out")
         if model.sequence % self.context:
             found.append(_no_divisor("context", self.context, "tokens of a sequence", model.sequence))
+        elif self.sequence_parallel and (tokens := model.sequence // self.context) % self.tensor:
+            found.append(_no_divisor("tensor", self.tensor, "tokens of a GPU, which sequence_parallel splits", tokens))
         if self.expert > 1 and not model.experts:
             found.append(f"expert={self.expert}: the model has no experts; use 1")
         elif model.experts % self.expert:

@@ -153,7 +153,8 @@ class Setup:
         if recompute == "full":
             return work.forward
         if recompute == "selective":
-            return work.module_seconds(["core"]) if layer.holds_scores else 0.0
+            holds_scores = any(held.module == "core" and held.bytes for held in layer.held)
+            return work.module_seconds(["core"]) if holds_scores else 0.0
         return work.module_seconds(recompute.split("+"))
 
     @property

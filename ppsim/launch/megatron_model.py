@@ -59,6 +59,10 @@ def model_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str
         yield f"model.pattern: its prediction modules are copies of the last block; write /[{model.block_letters[-1]}]"
     if "G" in model.pattern and model.state_groups % (size := layout.tensor * layout.context):
         yield f"model.state_groups={model.state_groups}: must be a multiple of tensor x context = {size}"
+    if model.prediction_layers and model.positions == "learned":
+        yield "model.positions=learned: prediction modules need rotary"
+    if model.experts and model.projection_bias and model.mlp_bias and layout.split_experts > 1:
+        yield f"layout.expert_tensor={layout.split_experts}: experts with biases need 1"
     stages = costs.stages(schedule.num_stages)
     having = [number for number, stage in enumerate(stages) if stage.get("prediction")]
     if is_hybrid(model):
@@ -71,6 +75,15 @@ def model_faults(costs: DerivedCosts, schedule: ScheduleColumns) -> Iterator[str
     of_first_device = len(stages) - schedule.devices  # its last stage
     if cut and not (len(having) == 1 and (having[0] > of_first_device or having[0] == of_first_device == 0)):
         yield f"layout.partition={cut}: all m must be in one stage, the last of its device, not on the first device"
+
+
+def later_models(costs: DerivedCosts, version: str) -> Iterator[str]:
+    """Yield what an older version rejects of a model: __post_init__ of its core/transformer/transformer_config.py."""
+    model, tensor = costs.model, costs.layout.tensor
+    if version in ("core 0.14.0", "core 0.15.3") and not model.key_value_rank and model.key_value_heads % tensor:
+        yield f"copies of key-value heads: {model.key_value_heads} for layout.tensor={tensor}"
+    if version == "core 0.14.0" and model.experts and model.projection_bias and model.mlp_bias:
+        yield "experts with biases"
 
 
 def with_flagged_stages(job: Launch) -> Launch:
@@ -116,6 +129,8 @@ def model_flags(job: Launch, version: str) -> Iterator[str]:
     yield "--make-vocab-size-divisible-by 1"
     if model.key_value_rank:
         yield "--multi-latent-attention"
+        if model.hidden % model.heads:  # it divides them, though latent attention does not use the quotient
+            yield f"--kv-channels {model.head_size}"
         yield from job.flags(*ROWS["latent"])
     else:
         yield from job.flags(*ROWS["attention"])
@@ -133,6 +148,8 @@ def model_flags(job: Launch, version: str) -> Iterator[str]:
             yield f"--window-attn-skip-freq {model.window_period}"
     if model.experts:
         yield from job.flags(*ROWS["experts"])
+        if model.experts_per_token == 1:  # a softmax of one value has no gradient
+            yield "--moe-router-pre-softmax"
         if model.shared_experts:
             yield f"--moe-shared-expert-intermediate-size {model.shared_experts * model.expert_ffn}"
         routed = ["E" in letters for letters in model.block_letters]

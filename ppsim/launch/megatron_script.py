@@ -21,21 +21,15 @@ from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
 from ppsim.launch.megatron_model import PATTERN, ROWS, is_hybrid
-from ppsim.launch.reading import (
-    ENDING,
-    Flags,
-    Launch,
-    Reading,
-    naming_what_to_set,
-    notes_in,
-    torchrun_gpus,
-)
+from ppsim.launch.reading import Flags, Launch, Reading, naming_what_to_set, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
 
 MOMENTS, TYPE_BYTES = ("exp-avg-dtype", "exp-avg-sq-dtype"), {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of them is in every command that trains
+GRADIENTS = "megatron-fsdp-main-grads-dtype"
+OF_MODEL = ("core 0.19.0", OPTIONS["version"])  # sum FSDP's gradients in the model's type without this flag
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
 }  # fmt: skip
@@ -58,8 +52,9 @@ def script_flags(job: Launch, version: str) -> list[str]:
     flags = Flags.of(split(" ".join(found)))
     reading = read(flags, job.notes, job.gpus, Reading("Megatron-LM", version))
     job.check("Megatron-LM", reading)
-    if lacking := flags.arguments.keys() - options_of(OPTIONS, version).keys():
-        raise ConfigError(f"Megatron-LM {version} has no --{', --'.join(sorted(lacking))}; use {OPTIONS['version']}")
+    lacking = [f"--{name}" for name in sorted(flags.arguments.keys() - options_of(OPTIONS, version).keys())]
+    if lacking := lacking or [*megatron_model.later_models(job.costs, version)]:
+        raise ConfigError(f"Megatron-LM {version} has no {', '.join(lacking)}; use {OPTIONS['version']}")
     return found
 
 
@@ -69,20 +64,20 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
     name = schedule.name
     if name == "interleaved-1f1b" and schedule.devices == 1:
         yield "schedule.devices=1: the interleaved schedule needs at least 2; use 1f1b"
-    if name == "combined-1f1b":
-        if layout.expert == 1:
-            yield "layout.expert=1: combined-1f1b needs expert parallelism (--expert-model-parallel-size above 1)"
-        if layout.recompute == "full":
-            yield "layout.recompute=full: combined-1f1b needs none or selective"
-        if layout.reduces_blocks:  # core/distributed/fsdp/mcore_fsdp_adapter.py
-            yield "layout.sharding: combined-1f1b excludes --fsdp-double-buffer; use optimizer"
-        if model.prediction_layers > 1:
-            yield f"model.prediction_layers={model.prediction_layers}: combined-1f1b allows at most 1"
-        if layout.overlap != "two-stream":
-            yield f"layout.overlap={layout.overlap}: combined-1f1b hides the exchange of experts; set it to two-stream"
-        if v == 1 and schedule.devices > 1:
-            yield "schedule.stages_per_device=1: combined-1f1b on several devices needs at least 2"
+    if name == "combined-1f1b":  # excludes FSDP: core/distributed/fsdp/mcore_fsdp_adapter.py
+        modules, overlap = model.prediction_layers, layout.overlap
+        needs = {
+            ("layout.expert=1", "needs expert parallelism (--expert-model-parallel-size above 1)"): layout.expert == 1,
+            ("layout.recompute=full", "needs none or selective"): layout.recompute == "full",
+            ("layout.sharding", "excludes --fsdp-double-buffer; use optimizer"): layout.reduces_blocks,
+            (f"model.prediction_layers={modules}", "allows at most 1"): modules > 1,
+            (f"layout.overlap={overlap}", "hides the exchange of experts; use two-stream"): overlap != "two-stream",
+            ("schedule.stages_per_device=1", "on several devices needs at least 2"): v == 1 and schedule.devices > 1,
+        }
+        yield from (f"{place}: {name} {rule}" for (place, rule), applies in needs.items() if applies)
     modules = str(layout.recompute).split("+")
+    if layout.recompute == "selective" and model.attention == "flash":
+        yield "layout.recompute=selective: its flag repeats flash attention, and frees nothing; use none, or core"
     if "activations" in modules and not (model.experts and layout.chosen("grouped_experts")):
         yield "layout.recompute=activations: it recomputes those of experts, with layout.grouped_experts=true"
     if layout.fp8 == "delayed" and {"norms", "activations"} & {*modules}:
@@ -99,6 +94,10 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:
         yield "layout.recompute=latent: the model has no latent attention"
+    if model.experts and layout.tensor > 1 and not layout.sequence_parallel:  # core/transformer/moe/moe_layer.py
+        yield "layout.sequence_parallel=false: experts with tensor parallelism need true"
+    if model.experts and layout.expert * layout.split_experts == 1 and layout.chosen("expert_exchange") != "all-to-all":
+        yield "layout.expert_exchange=hierarchical: needs layout.expert above 1; use all-to-all"
     if layout.expert > 1 and (layout.expert_nodes or layout.fp8_dispatch):
         yield "layout.expert_nodes, layout.fp8_dispatch: it has no flags for them; leave both out"
     if (held := layout.chosen("optimizer_bytes")) not in (types := _state_types(layout.fp8, layout.fp8_gather)):
@@ -161,7 +160,7 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
         yield from job.flags(*ROWS["context"])
     if layout.tensor > 1 and layout.sequence_parallel:
         yield from job.flags(*ROWS["tensor"])
-    yield from _sharding_flags(layout)
+    yield from _sharding_flags(layout, version)
     if layout.fp8 != "none":
         yield "--fp8-format hybrid"
         yield from job.flags(*ROWS["fp8"])
@@ -178,7 +177,7 @@ def _state_types(fp8: str, fp8_gather: bool) -> dict[int, str]:
     return {weight + 8: "fp32", weight + 4: "bf16", 12: ""}
 
 
-def _sharding_flags(layout: Layout) -> Iterator[str]:
+def _sharding_flags(layout: Layout, version: str) -> Iterator[str]:
     if layout.distributed_optimizer or layout.sharded:
         yield "--use-distributed-optimizer"
         if layout.chosen("overlap_data"):
@@ -190,6 +189,8 @@ def _sharding_flags(layout: Layout) -> Iterator[str]:
         yield "--use-megatron-fsdp"
         yield f"--data-parallel-sharding-strategy {'optim_grads_params' if layout.sharded else 'optim_grads'}"
         yield "--fsdp-double-buffer"
+        if GRADIENTS in options_of(OPTIONS, version):
+            yield f"--{GRADIENTS} {'bf16' if layout.chosen('bf16_gradients') else 'fp32'}"
         yield "--ckpt-format fsdp_dtensor"
 
 
@@ -227,7 +228,7 @@ def from_text(text: str, gpus: int | None = None) -> Reading:
     if "_bert" in program:
         reading.unknown.append(f"{program}: priced as pretrain_gpt.py, as a decoder")
     with naming_what_to_set(text, launch):
-        read(flags, notes_in(text) or ENDING, gpus or torchrun_gpus(launcher, launch.variables), reading)
+        read(flags, notes_in(text), gpus or torchrun_gpus(launcher, launch.variables), reading)
     reading.sort(flags)
     reading.conditional.extend(launch.conditional)
     return reading
@@ -246,7 +247,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     if not layout["sequence_parallel"]:  # no flag: all-reduces overlap weight gradients (tensor_parallel/layers.py)
         layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)
-    _read_recompute(flags, layout, reading)
+    _read_recompute(flags, model, layout, reading)
     _read_schedule(flags, model, layout, schedule, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", f"megatron-{'deepspeed' if flags.has('deepspeed') else 'core'}")
@@ -264,6 +265,11 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         layout |= STRATEGIES["optim_grads_params"]
         reading.assumed.append("--use-torch-fsdp2: priced as --use-megatron-fsdp")
     if flags.has("use-megatron-fsdp"):
+        summed, unless = flags.text(GRADIENTS) or "auto", f"unless --{GRADIENTS} is fp32"
+        if summed == "auto" and reading.version in OF_MODEL:
+            reading.assumed.append(f"gradients in bf16: FSDP sums them so from {OF_MODEL[0]} on, {unless}")
+        if summed != "auto" or reading.version in OF_MODEL:
+            layout["bf16_gradients"] = summed != "fp32"
         if strategy in STRATEGIES:
             layout |= STRATEGIES[strategy]
         else:
@@ -283,7 +289,7 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         layout["optimizer_bytes"] = weight + sum(TYPE_BYTES[one] for one in types)
 
 
-def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> None:
+def _read_recompute(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:
     level = flags.text("recompute-granularity")
     if flags.has("recompute-activations"):
         level = "selective"
@@ -301,7 +307,9 @@ def _read_recompute(flags: Flags, layout: dict[str, Any], reading: Reading) -> N
         names = {theirs: ours for ours, theirs in MODULES.items()}
         reading.unknown.extend(f"--recompute-modules {one}: not priced" for one in modules or [] if one not in names)
         kept = [names[one] for one in modules or ["core_attn"] if one in names]
-        layout["recompute"] = "selective" if kept == ["core"] else "+".join(kept) or "none"
+        # Megatron-Core repeats flash attention too (core/transformer/attention.py); before it, selective did not
+        is_plain = kept == ["core"] and (model["attention"] == "full" or flags.has(*OPTIONS["forks"]["before_flash"]))
+        layout["recompute"] = "selective" if is_plain else "+".join(kept) or "none"
 
 
 def _read_schedule(

@@ -17,17 +17,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.frameworks import megatron, options_of, primus
 from ppsim.frameworks.primus import ALGORITHMS, OPTIONS, ORDERS
 from ppsim.launch import megatron_script
-from ppsim.launch.reading import (
-    ENDING,
-    Flags,
-    Launch,
-    Reading,
-    cannot_run,
-    effective,
-    idle_overlaps,
-    notes_in,
-    notes_text,
-)
+from ppsim.launch.reading import MARK, Flags, Launch, Reading, cannot_run, effective, idle_overlaps, notes_in
 from ppsim.launch.shell import UNRESOLVED
 from ppsim.schedule.columns import ScheduleColumns
 
@@ -47,7 +37,7 @@ def experiment_text(job: Launch, version: str, keys: list[str]) -> str:
     return f"""\
 {job.heading(f"keys of Primus {version}")}
 # GPUS_PER_NODE={each} ./runner/primus-cli slurm srun -N {hosts} -- train pretrain --config THIS_FILE
-{notes_text({**job.notes, "gpus": job.gpus})}
+{MARK}{json.dumps({**job.notes, "gpus": job.gpus})}
 work_group: ppsim
 user_name: ppsim
 exp_name: {re.sub(r"[^0-9A-Za-z]+", "-", job.name)}
@@ -120,7 +110,7 @@ def from_experiment(text: str, gpus: int | None = None) -> Reading:
 
 
 def _experiment(text: str, gpus: int | None) -> Reading:
-    document, notes = _resolved(read_yaml(text, "its YAML").value), notes_in(text) or dict(ENDING)
+    document, notes = _resolved(read_yaml(text, "its YAML").value), notes_in(text)
     modules = document.get("modules") if isinstance(document, dict) else None
     module = next(iter(modules.values()), None) if isinstance(modules, dict) else None
     keys = module.get("overrides") or {} if isinstance(module, dict) else None

@@ -32,7 +32,7 @@ ENDING = {"transport": "directed", "optimizer": "sync"}
 # What a framework rejects of costs and a schedule of so many microbatches, each with what to change. Only the stages
 # and devices of the schedule are read, so that a search may give a summary of its lists.
 Rejects = Callable[[DerivedCosts, ScheduleColumns, int], Iterator[str]]
-_MARK = "# ppsim: "
+MARK = "# ppsim: "
 # Names of unrecorded options that change no step: of logs, files, data and learning rates.
 _WITHOUT_EFFECT = re.compile(
     r"(.*\.)?(log|wandb|tensorboard|tokenizer|lr|adam|save|eval|valid|test|train|dataset)[-_].*"
@@ -130,7 +130,8 @@ class Launch:
             if not is_copy and back.schedule != schedule:
                 given, read = self.config.schedule, back.config.schedule
                 lost = ", ".join(f"{key}={shown(one)}" for key, one in given.items() if read.get(key) != one)
-                found.append(f"schedule {schedule.name}: it runs another order than with {lost or 'its defaults'}")
+                on = f"; on one device use {read['name']}" * (schedule.devices == 1)
+                found.append(f"schedule {schedule.name}: it runs another order than with {lost or 'its defaults'}{on}")
             elif (cut := back.costs.megatron_layout(schedule.num_stages)) != costs.megatron_layout(schedule.num_stages):
                 found.append(f"layout.partition: it splits the layers as {cut}")
         except BuildError as error:
@@ -165,7 +166,7 @@ class Launch:
             "#!/bin/bash",
             self.heading(options),
             *(f"# {comment}" for comment in comments),
-            notes_text(notes),
+            MARK + json.dumps(notes),
             EXPANDABLE,
             *exports,
             f"torchrun --nproc-per-node {each} --nnodes {hosts} --node-rank ${{NODE_RANK:-0}} \\",
@@ -221,17 +222,12 @@ class Reading:
         return make_config(data, place=place)
 
 
-def notes_text(notes: Mapping[str, Any]) -> str:
-    """Return notes as a comment."""
-    return _MARK + json.dumps(notes)
-
-
 def notes_in(text: str) -> dict[str, Any]:
-    """Return the notes of a launch file that ppsim wrote; empty for others."""
-    line = next((line for line in text.splitlines() if line.startswith(_MARK)), None)
+    """Return the notes of a launch file that ppsim wrote; for others, how a step is assumed to end."""
+    line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
     if line is None:
-        return {}
-    notes = read_json(line.removeprefix(_MARK), "its line `# ppsim:`", "a JSON object")
+        return dict(ENDING)
+    notes = read_json(line.removeprefix(MARK), "its line `# ppsim:`", "a JSON object")
     if not isinstance(notes, dict):
         raise ConfigError("its line `# ppsim:` must hold an object; remove the line")
     return notes

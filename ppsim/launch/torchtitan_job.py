@@ -5,6 +5,7 @@ Every rule follows torchtitan/distributed/pipeline_parallel.py and torchtitan/tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
@@ -105,18 +106,32 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
     if layout.data % layout.replicas:
         yield f"layout.replicas={layout.replicas}: replicas divide the {layout.data} data-parallel GPUs"
     levels = {layout.recompute} if isinstance(layout.recompute, str) else {"one per stage"}
-    partial = layout.recompute_stages, layout.recompute_blocks
-    if not all(map(POLICY.arguments, levels)) or (levels != {"none"} and partial != (None, None)):
+    if not all(map(POLICY.arguments, levels)):
         yield f"layout.recompute={', '.join(levels)}: all blocks run none, full or alternate (its selective policy)"
+    for key in ("recompute_stages", "recompute_blocks"):
+        if levels != {"none"} and getattr(layout, key) is not None:
+            yield f"layout.{key}={getattr(layout, key)}: all blocks recompute, or none; leave it out"
     empty = [stage for stage, layers in enumerate(costs.stages(schedule.num_stages)) if not layers]
     if empty:
         yield f"layout.partition: stage {empty[0]} has no layer, but its options name each stage's; give it one"
     dense = layout.context * layout.tensor * (layout.data if layout.sharded else 1)
-    if layout.expert > 1 and (layout.split_experts > 1 or dense % layout.expert):
-        yield f"layout.expert={layout.expert}: use expert_tensor=1 and a divisor of {dense}"
     tokens, chunks = layout.microbatch_size * model.sequence // layout.context, layout.chosen("loss_chunks")
     if tokens % chunks:
         yield f"layout.loss_chunks={chunks}: it must divide the {tokens} tokens of a microbatch on a GPU; use 1"
+    if model.experts and layout.split_experts > 1:
+        yield f"layout.expert_tensor={layout.split_experts}: each GPU has whole experts; set it to 1"
+    if dense % layout.expert:
+        instead = f"use {math.gcd(dense, layout.expert)}" + ", or layout.sharding=weights" * (not layout.sharded)
+        yield f"layout.expert={layout.expert}: must divide context x tensor x sharded data = {dense}; {instead}"
+    if layout.sharded and layout.data * layout.context <= layout.replicas:
+        yield "layout.sharding: data x context / replicas is 1 GPU, which shards nothing; use none"
+    if model.key_value_heads % layout.tensor:
+        yield f"layout.tensor={layout.tensor}: must divide the {model.key_value_heads} key-value heads"
+    if model.tied_embeddings and schedule.devices > 1:
+        yield "model.tied_embeddings: a pipeline splits embedding and head; set it to false"
+    parts = (layout.tensor if layout.sequence_parallel else 1) * (2 * layout.context if layout.context > 1 else 1)
+    if model.sequence % parts:
+        yield f"model.sequence={model.sequence}: tensor and context groups need a multiple of {parts}"
     if layout.fp8_dispatch or layout.chosen("expert_exchange") != "all-to-all":
         yield "layout.expert_exchange: its flags set all-to-all in bf16 only"
 
@@ -139,7 +154,7 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
     if parts := [name for name, key in (("model", "fused"), ("loss", "fused_loss")) if layout.chosen(key)]:
         yield "--compile.enable"
         yield f"--compile.components {','.join(parts)}"
-        if layout.tensor > 1 and layout.chosen("overlap_tensor"):
+        if "model" in parts and layout.tensor > 1 and layout.chosen("overlap_tensor"):
             yield "--compile.enable_async_tensor_parallel"
     else:
         yield "--compile.no-enable"
@@ -147,8 +162,6 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
         yield f"--{CLASS.flag} {_class(schedule) or _placement_class(schedule)}"
         if _class(schedule) is None:
             yield f"--parallelism.pipeline_parallel_schedule_csv {CSV_FILE}"
-        if schedule.name == "dualpipe-v" and layout.expert > 1 and layout.overlap is False:
-            yield "--parallelism.no-pipeline_parallel_expert_parallel_overlap"
         yield from _partition_flags([stage.get("block", 0) for stage in costs.stages(schedule.num_stages)])
     yield f"activation-checkpoint:{POLICY.arguments(layout.recompute)[0]}"
 

@@ -18,16 +18,7 @@ from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
 from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
-from ppsim.launch.reading import (
-    ENDING,
-    Flags,
-    MissingValueError,
-    Reading,
-    Row,
-    naming_what_to_set,
-    notes_in,
-    torchrun_gpus,
-)
+from ppsim.launch.reading import Flags, MissingValueError, Reading, Row, naming_what_to_set, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
 
@@ -43,7 +34,7 @@ BUDGET = "memory-budget"  # a policy that finds itself what to recompute
 
 def from_job(text: str, gpus: int | None = None) -> Reading:
     """Return the content of a job's TOML, launch script or flags; ConfigError for others, such as configs in Python."""
-    notes = notes_in(text) or ENDING
+    notes = notes_in(text)
     if (table := _table(text)) is not None:
         return read_options(
             Flags({_renamed(name): values for name, values in _flat(table)}, sign=""), notes, gpus, "0.2.2"
@@ -261,7 +252,8 @@ def _read_schedule(
     layout["microbatch_size"], microbatches = _read_batch(flags, model, layout["data"], devices, reading)
     name = CLASS.read(flags)
     lists = flags.text("parallelism.pipeline_parallel_schedule_csv")
-    overlapped = _on(flags, "parallelism.pipeline_parallel_expert_parallel_overlap", True)
+    # without the option PyTorch's runtime runs F, then B (_PipelineScheduleRuntime, OVERLAP_F_B)
+    overlapped = _on(flags, "parallelism.pipeline_parallel_expert_parallel_overlap", reading.version == "0.2.2")
     schedule = {"devices": devices, "microbatches": microbatches, "name": name}
     if devices == 1:
         flags.has(*(option for option in flags.arguments if ".pipeline_parallel_" in option))
