@@ -142,17 +142,18 @@ def test_torchtitan_parses_printed_flags(changes):
     tyro = pytest.importorskip("tyro")
     configs = pytest.importorskip("torchtitan.config.configs")
     policies = pytest.importorskip("torchtitan.distributed.activation_checkpoint")
+    losses = pytest.importorskip("torchtitan.components.loss").ChunkedLossWrapper.Config  # of the named configs
 
     manager.ConfigManager()
     job = make_dataclass(
         "job",
         [
             ("training", configs.TrainingConfig), ("parallelism", configs.ParallelismConfig),
-            ("compile", configs.CompileConfig),
+            ("compile", configs.CompileConfig), ("loss", losses),
             ("activation_checkpoint", policies.ActivationCheckpointingConfig),
         ],
     )  # fmt: skip
-    default = job(configs.TrainingConfig(), configs.ParallelismConfig(), configs.CompileConfig(), None)
+    default = job(configs.TrainingConfig(), configs.ParallelismConfig(), configs.CompileConfig(), losses(), None)
     parsed = tyro.cli(job, args=words_of(loaded(changes)), default=default, registry=manager.custom_registry)
     assert parsed.parallelism.pipeline_parallel_degree == loaded(changes).build().devices
 
