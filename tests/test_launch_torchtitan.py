@@ -194,6 +194,7 @@ REJECTED = {
     "weight versions": ({"schedule.name": "pipedream"}, "pipedream"),
     "two ways": ({"schedule.name": "chimera"}, "each stage on one device"),
     "a wave": ({"schedule.name": "hanayo", "schedule.stages_per_device": 4}, "places stages"),
+    "parts of a loss": ({"layout.loss_chunks": 3, "layout.microbatch_size": 3}, "layout.loss_chunks=3: it must divide"),
     "optimizer alone": ({"layout.distributed_optimizer": True}, "layout.distributed_optimizer"),
     "context without shards": ({"schedule.devices": 4, "layout.context": 2}, "layout.context=2"),
     "a ring": (

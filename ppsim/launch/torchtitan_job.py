@@ -115,9 +115,9 @@ def torchtitan_faults(costs: DerivedCosts, schedule: ScheduleColumns, _microbatc
     if empty:
         yield f"layout.partition: stage {empty[0]} has no layer, but its options name each stage's; give it one"
     dense = layout.context * layout.tensor * (layout.data if layout.sharded else 1)
-    tokens, chunks = layout.microbatch_size * model.sequence // layout.context, layout.chosen("loss_chunks")
+    tokens, chunks = model.sequence // layout.context, layout.chosen("loss_chunks")
     if tokens % chunks:
-        yield f"layout.loss_chunks={chunks}: it must divide the {tokens} tokens of a microbatch on a GPU; use 1"
+        yield f"layout.loss_chunks={chunks}: it must divide the {tokens} tokens of a sequence on a GPU; use 1"
     if model.experts and layout.split_experts > 1:
         yield f"layout.expert_tensor={layout.split_experts}: each GPU has whole experts; set it to 1"
     if dense % layout.expert:
