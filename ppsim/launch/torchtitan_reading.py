@@ -204,10 +204,7 @@ def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], 
     if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
         layout["overlap_tensor"] = True
     experts = flags.values(*ROWS["experts"])  # no effect without experts
-    if reading.version == "0.2.2":  # a compiled loss holds no fp32 gradients; it is eager if a group splits its logits
-        layout |= {"loss_chunks": 1, "loss_bytes": (0 if layout["fused_loss"] else 8) if layout["tensor"] == 1 else 12}
-    else:
-        layout |= flags.values(*ROWS["loss"])
+    layout |= {"loss_chunks": 1} if reading.version == "0.2.2" else flags.values(*ROWS["loss"])
     layout |= flags.values(*ROWS["rotation"]) | (experts if model.get("experts") else {"expert": 1})
     _read_fp8(flags, layout, reading)
     _read_recompute(flags, layout, model["num_layers"] // devices, reading)
