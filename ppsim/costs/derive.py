@@ -155,15 +155,15 @@ class DerivedCosts(Setup):
     @once
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
-        layout = self.layout
+        layout, extra = self.layout, self.layout.run_by.facts.extra
         held = layer.activation_bytes(
             layout.tensor, layout.sequence_parallel, recompute, fp8=layout.casts.holds_inputs,
             fused=layout.chosen("fused"), fused_norms=layout.chosen("fused_norms"),
-            expert_outputs=layout.run_by.facts.extra.expert_outputs,
+            expert_outputs=extra.expert_outputs,
         )  # fmt: skip
         if layout.chosen("loss_chunks") > 1:  # a chunk's backward frees its logits
             held -= LOGIT_BYTES * layer.logits / layout.tensor
-        held *= self.factor("activations") * (1 + layout.run_by.facts.extra.fragments)
+        held *= self.factor("activations") * (1 + extra.fragments + extra.expert_fragments * (layout.expert > 1))
         return held * layout.microbatch_size / layout.context
 
     @once

@@ -88,6 +88,8 @@ class Extra(NamedTuple):
     # True if outputs of routed experts are held, as the router's weights multiply them, and not what is between both
     # products
     expert_outputs: bool = True
+    # the same as `fragments`, in addition if experts are spread over GPUs: each step sends them other numbers of tokens
+    expert_fragments: float = 0.0
 
 
 @checked_methods

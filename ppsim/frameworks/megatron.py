@@ -80,6 +80,8 @@ CORE_FACTS = Facts(
     HOST_SOURCE,
     messages=FSDP,
     moves=LOSS,
-    extra=Extra(expert_outputs=False),  # from core 0.13 on: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu
+    extra=Extra(
+        expert_outputs=False, expert_fragments=0.2
+    ),  # from core 0.13 on: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu
     since=SINCE,
 )
