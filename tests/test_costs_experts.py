@@ -45,6 +45,8 @@ def test_outputs_of_experts_are_held_unless_the_routers_weights_multiply_their_a
         for name in ("megatron-lm", "megatron-core")
     }
     assert held["megatron-lm"] - held["megatron-core"] == 2 * TOKENS * VISITS * 8
+    spread = DerivedCosts(MODEL, cluster, Layout(framework="megatron-core", data=2, expert=2))
+    assert spread.activation_bytes(block, "none") == pytest.approx(1.2 * held["megatron-core"])
 
 
 def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():
@@ -103,7 +105,7 @@ def test_a_host_on_grace_starts_slower():
 def test_a_summary_says_how_experts_start():
     def said(**layout):
         costs = DerivedCosts(MODEL, Cluster(DEVICES["H100 SXM"], LINK, LINK), Layout(**layout))
-        return next((one for one in costs.assumptions if "experts" in one), None)
+        return next((one for one in costs.assumptions if "products of a GPU's" in one), None)
 
     start = "the products of a GPU's 8 experts are launched one by one, each in at least 34 µs of the host"
     copies = "; tokens are copied into their order and back {} times"

@@ -137,6 +137,9 @@ def held_beyond(setup: Setup) -> str | None:
     facts, extra = setup.layout.run_by.facts, setup.layout.run_by.facts.extra
     held = {
         f"{percent_text(extra.fragments, 0)} more than the activations in fragments": extra.fragments > 0,
+        f"{percent_text(extra.expert_fragments, 0)} more than the activations, as GPUs share experts": bool(
+            extra.expert_fragments and setup.layout.expert > 1
+        ),
         "a bf16 gradient of each parameter": extra.gradients and setup.layout.gradient_bytes > 2,
         f"{extra.whole} whole inputs and gradients of a tensor-parallel block": extra.whole > 0,
         "the logits of the whole vocabulary on each GPU": extra.logits,
