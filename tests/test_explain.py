@@ -153,7 +153,7 @@ def test_megatron_lm_has_nothing_better_than_interleaving_and_interleaving_takes
     real = measured("1f1b")
     assert ppsim.explain(real, framework="Megatron-LM").better is None
     assert ppsim.explain(real, framework="PyTorch").better is not None
-    with pytest.raises(ppsim.ConfigError, match="framework='megatron' is not known; use one of: Megatron-LM, Primus"):
+    with pytest.raises(ppsim.ConfigError, match="framework='megatron' is not known; did you mean Megatron-LM"):
         ppsim.explain(real, framework="megatron")
 
 

@@ -167,9 +167,7 @@ class Layout:
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
         "loss and head are one kernel", rules.whole_number(0), "0",
     )  # fmt: skip
-    loss_chunks: int | None = _by_framework(
-        "parts of a microbatch that head and loss run one by one, with its backward", rules.whole_number(), "8"
-    )
+    loss_chunks: int | None = _by_framework("parts of a sequence in head and loss, in turn", rules.whole_number(), "8")
     bf16_gradients: bool | None = _by_framework(
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
