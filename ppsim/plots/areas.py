@@ -65,9 +65,9 @@ class Area(NamedTuple):
 
 @cached_on
 def areas(boxes: Boxes) -> list[Area]:
-    """Return the areas of a chart; none if its boxes are few and wide."""
+    """Return the areas of a chart; none if its boxes are few and wide, and no other chart of the picture has areas."""
     finish, devices = makespan(boxes.timeline), boxes.timeline.schedule.devices
-    if not 0 < 100 * boxes.median < finish:
+    if not 0 < (1 if boxes.mixing else 100) * boxes.median < finish:
         return []
     edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
