@@ -112,7 +112,7 @@ def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
     split = run("interleaved-1f1b", 16, 64, delayed, stages_per_device=4).plot(width=3.3)
     assert sorted(numbers_of(split)) == ["F", "F + B"]  # once, and in one line where rows have gaps
     alike = compared([run("1f1b", 16, 32), *(run(name, 16, 32, costs) for name in ("zb-h1", "zb-v"))], width=3.3)
-    assert {"F + B", "F + I + W"} <= {*numbers_of(alike)}  # also in the chart of wider actions
+    assert "F + B" in numbers_of(alike)  # the actions of this chart are wider
     few = run("zb-h1", costs=costs).plot()
     assert "narrow actions mix their colours" not in words_of(few)
     assert set(numbers_of(few)) == {*map(str, range(8))}
