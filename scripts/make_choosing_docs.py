@@ -66,8 +66,8 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": "faster by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
     "less, and with five stages per device a pipeline of 16 idles little longer than the run's.",
-    "qwen3-30b-16xh100": f"faster by our model: microbatches of 2 halve what the host takes for experts in fp8, and "
-    f"all other changes make room for them. {MICROBATCHES} NVIDIA saved this time later in another way: in bf16, with "
+    "qwen3-30b-16xh100": f"faster by our model: microbatches of 8 take less of the host for experts in fp8, and tensor "
+    f"parallelism makes room for them. {MICROBATCHES} NVIDIA saved this time later in another way: in bf16, with "
     "CUDA graphs and exchanges overlapped, the same groups take 20.1 s, where this run took 29 (067f987, skills/"
     "nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
     "buffers are not counted (issue 1731).",
@@ -81,22 +81,23 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-oss-120b-64xb200": "faster by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
-    "qwen3-235b-256xgb200": f"faster by our model: without expert groups no token is exchanged, and microbatches of 16 "
-    f"keep the kernels of experts in MXFP8 busy. {MICROBATCHES} A pipeline of 2 alone waits less; NVIDIA's later "
-    "recipes of this model for 128 GB200 and 128 GB300 have none (067f987, perf_recipes/qwen, their `dev` configs).",
+    "qwen3-235b-256xgb200": "faster by our model: microbatches of 2 in place of 1 keep the kernels of experts in "
+    f"MXFP8 busy, and half the pipeline waits less. {MICROBATCHES} NVIDIA's later recipes of this model for 128 GB200 "
+    "and 128 GB300 have no pipeline (067f987, perf_recipes/qwen, their `dev` configs).",
     "qwen3-235b-256xgb300": "faster by our model: experts over 4 instead of 32 GPUs exchange fewer tokens, in 259 "
     "instead of 198 GB. No run of this model with so few is published.",
     "nemotron-4-340b": f"faster by our model: {FEWER_DEVICES}",
     "megascale-175b": "faster by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
     "deepseekv3-256xb200": "a missing rule: by our model two streams do not hide the exchange of experts over four "
-    "nodes, and EP 16 is faster; microbatches of 4 need less of the host, and tensor parallelism makes room for them. "
-    "The run took 19.7 s with EP 32 (26.04.01), and the layout before it, whose experts stay in a node, 23.3 s "
-    "(26.04): by our model half of this gain.",
-    "qwen3-235b-64xb200": "faster by our model: microbatches of 16 keep the kernels of experts in MXFP8 busy, and "
-    f"without expert groups no token is exchanged. Full recomputation makes the room. {MICROBATCHES} No run without "
-    "expert groups is published. With a pipeline as it is, balanced layers and six stages per device gain half as "
-    "much; the recipes of this model for GB200 and GB300 have three and twelve.",
+    "nodes, so experts inside a node are faster, in half the pipeline. The run took 19.7 s with EP 32 (26.04.01), and "
+    "the layout before it, with experts inside a node and a pipeline of 16, 23.3 s (26.04): by our model half of this "
+    "gain.",
+    "qwen3-235b-64xb200": "faster by our model: microbatches of 2 in place of 1 keep the kernels of experts in MXFP8 "
+    f"busy, with the groups as they are. {MICROBATCHES}",
+    "nemotron-340b-128xgb200": "faster by our model: half the pipeline idles less, and with gradients in bf16, as the "
+    "run had, it has room for sixteen stages per device and microbatches of 2.",
+    "qwen3-30b-8xg": "faster by our model: experts over 4 instead of 8 GPUs exchange fewer tokens.",
     "qwen3-235b-256xh100": LARGE_MICROBATCHES,
 }
 SAID = {  # what an expert would say about a line
@@ -135,10 +136,10 @@ SAID = {  # what an expert would say about a line
     "recipes for DeepSeek-V3 have. Tensor parallelism of 2 makes room for microbatches of 2.",
     "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes. Tensor parallelism of 2 makes "
     "room for microbatches of 2.",
-    "mixtral-8x7b-64xh100": "Plausible: experts inside a node, no tensor parallelism and a short pipeline.",
+    "mixtral-8x7b-64xh100": "Plausible: experts inside a node and no pipeline. Tensor parallelism of 2 and recomputed "
+    "modules make room for microbatches of 2.",
     "kimi-k2-256xh100": "Doubtful: experts over 128 GPUs, where published runs have 32 or 64. With these and a "
-    "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660). The "
-    "config as it is lies over the usable memory by our model.",
+    "pipeline, one GPU alone holds each expert, and Megatron's FSDP then adds gradients up wrongly (issue 6660).",
     "gpt-oss-120b-64xh100": "Doubtful: experts over two nodes and tensor parallelism of 2, where the config has none. "
     "Both make room for microbatches of 2. Memory is nearly full.",
     "gpt-145b-1536xa100": "Plausible: with a sharded optimizer and selective recompute, which came after the paper, a "
