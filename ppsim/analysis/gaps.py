@@ -25,7 +25,7 @@ class Gaps:
     """Idle seconds between a device's actions, by cause.
 
     Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to one cause and
-    moves the cursor back, up to the beginning of the gap. Every round passes a row or a transfer. All cursors move.
+    moves the cursor back, up to the beginning of the gap. Each passes a row or a transfer. All cursors move at once.
 
     `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds, because
     the pairs of devices may be too many to store. `devices` are those whose gaps are analysed.

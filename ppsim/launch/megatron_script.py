@@ -21,7 +21,7 @@ from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
 from ppsim.launch.megatron_model import PATTERN, ROWS, is_hybrid
-from ppsim.launch.reading import Flags, Launch, Reading, naming_what_to_set, notes_in, torchrun_gpus
+from ppsim.launch.reading import Flags, Launch, Reading, Row, naming_what_to_set, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search import find_family
@@ -280,13 +280,11 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if flags.text("fp8-format") is not None:
         layout |= flags.values(*ROWS["fp8"])
-    types = [flags.text(moment) or "fp32" for moment in MOMENTS]
-    if unknown := {*types} - TYPE_BYTES.keys():
-        raise ConfigError(f"--{MOMENTS[0]} {unknown.pop()} is not known here; use {' or '.join(TYPE_BYTES)}")
+    moments = sum(Row("layout.optimizer_bytes", moment, TYPE_BYTES, absent=4).read(flags) for moment in MOMENTS)
     if flags.has("use-precision-aware-optimizer"):
         weight = min(_state_types(layout.get("fp8", "none"), layout["fp8_gather"])) - 4
         weight = 2 if flags.text("main-params-dtype") == "fp16" else weight
-        layout["optimizer_bytes"] = weight + sum(TYPE_BYTES[one] for one in types)
+        layout["optimizer_bytes"] = weight + moments
 
 
 def _read_recompute(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:

@@ -17,7 +17,7 @@ from ppsim.costs.partition import even
 from ppsim.frameworks import options_of_all
 from ppsim.frameworks.pytorch import CLASSES
 from ppsim.frameworks.pytorch import OPTIONS as FAMILY_OPTIONS
-from ppsim.frameworks.torchtitan import CONFIGS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
+from ppsim.frameworks.torchtitan import CONFIGS, FACTS, MODELS, OPTIONS, SINGLE, WITHOUT_EFFECT
 from ppsim.launch.reading import Flags, MissingValueError, Reading, Row, naming_what_to_set, notes_in, torchrun_gpus
 from ppsim.launch.shell import read_script
 from ppsim.search import find_family
@@ -204,7 +204,7 @@ def _read_policies(flags: Flags, model: dict[str, Any], layout: dict[str, Any], 
     if {True} & {_on(flags, name) for name in asynchronous} and layout["fused"] and layout["tensor"] > 1:
         layout["overlap_tensor"] = True
     experts = flags.values(*ROWS["experts"])  # no effect without experts
-    layout |= {"loss_chunks": 1} if reading.version == "0.2.2" else flags.values(*ROWS["loss"])
+    layout |= {**flags.values(*ROWS["loss"]), **FACTS.versions.get(reading.version, {})}
     layout |= flags.values(*ROWS["rotation"]) | (experts if model.get("experts") else {"expert": 1})
     _read_fp8(flags, layout, reading)
     _read_recompute(flags, layout, model["num_layers"] // devices, reading)

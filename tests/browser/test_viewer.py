@@ -46,15 +46,19 @@ def timeline():
 @pytest.fixture(scope="module")
 def chart(timeline, tmp_path_factory):
     path = tmp_path_factory.mktemp("viewer") / "chart.html"
-    path.write_text(page_of(timeline), encoding="utf-8")
-    return path.as_uri()
+    return written(path, timeline)
 
 
 @pytest.fixture(scope="module")
 def stacked(timeline, tmp_path_factory):
     path = tmp_path_factory.mktemp("viewer") / "stacked.html"
     other = ppsim.simulate(ppsim.build("zb-h1", devices=4, microbatches=8), COSTS)
-    path.write_text(page_of(timeline, other), encoding="utf-8")
+    return written(path, timeline, other)
+
+
+def written(path, *timelines, **options):
+    """Write the page of timelines, and return its address."""
+    path.write_text(page_of(*timelines, **options), encoding="utf-8")
     return path.as_uri()
 
 
@@ -358,8 +362,7 @@ def many(tmp_path_factory):
     """Schedules of 64 devices and 256 microbatches, four of them."""
     path = tmp_path_factory.mktemp("viewer") / "many.html"
     runs = [ppsim.simulate(ppsim.build(name, devices=64, microbatches=256), COSTS) for name in FOUR]
-    path.write_text(page_of(*runs), encoding="utf-8")
-    return path.as_uri()
+    return written(path, *runs)
 
 
 def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
@@ -403,8 +406,7 @@ def means(boxes, columns):
 def test_the_page_draws_means_of_the_time_around_each_column(page, tmp_path, name, microbatches, costs):
     timeline = ppsim.simulate(ppsim.build(name, devices=64, microbatches=microbatches), costs)
     path = tmp_path / "one.html"
-    path.write_text(page_of(timeline, shown=()), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, timeline, shown=()))
     ratio, wide, tall = page.run(
         f"const c = document.querySelector('{CANVAS}'); return [devicePixelRatio, c.clientWidth, c.clientHeight]"
     )
@@ -447,8 +449,7 @@ def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_row
 def test_costs_memory_over_the_limit_marks_and_short_spans_are_as_in_still_charts(page, tmp_path, name):
     timeline = ppsim.load_config(CONFIGS / f"{name}.yaml").simulate()
     boxes, path = make_boxes(timeline), tmp_path / "one.html"
-    path.write_text(page_of(timeline, shown=("memory",)), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, timeline, shown=("memory",)))
     assert costs_text([boxes]) in page.text("#measures")
     is_marked = name.startswith("deepseek")  # wide boxes of two directions, and peaks over the limit
     assert ("other direction" in page.text(".legend"), "later stage" in page.text(".legend")) == (is_marked, False)
@@ -463,8 +464,7 @@ def test_costs_memory_over_the_limit_marks_and_short_spans_are_as_in_still_chart
 def test_limit_lines_have_their_full_colour_and_pressed_views_a_line_between_them(page, tmp_path):
     path = tmp_path / "limit.html"
     run = ppsim.load_config(CONFIGS / "llama-3-8b-8xh100.yaml").simulate()
-    path.write_text(page_of(run, run), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, run, run))
     dashes = [int((np.abs(row - channels(LIGHT.limit)).max(axis=1) == 0).sum()) for row in pixels_of(page)]
     assert sum(count > 400 for count in dashes) == 2
     colours_of = "const { borderLeftColor, backgroundColor } = getComputedStyle(document.querySelector(arguments[0]))"
@@ -474,8 +474,7 @@ def test_limit_lines_have_their_full_colour_and_pressed_views_a_line_between_the
 
 def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_named(page, tmp_path):
     path = tmp_path / "one.html"
-    path.write_text(page_of(ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()))
     framed = "return !!document.querySelector('.legend .edged')"
     assert not page.run(framed)  # 14 of 16 are narrower than 5 pixels
     assert re.search("▸ device 0 computes 3 % longer .*; device 15 as long$", page.text(".legend .slow"))
@@ -497,13 +496,11 @@ def test_a_name_describes_the_place_on_which_it_stands_and_is_not_repeated(page,
     sized(1150, 900)
     path = tmp_path / "four.html"
     runs = [ppsim.simulate(ppsim.build(name, devices=8, microbatches=32), ppsim.Costs(latency=0.1)) for name in FOUR]
-    path.write_text(page_of(*runs), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, *runs))
     texts = texts_drawn(page)
     assert "F + I + W" in texts
     assert "F + idle" not in texts  # the mean of forwards with one gap, which is nowhere
-    path.write_text(page_of(ppsim.simulate(ppsim.build("hanayo", devices=8, microbatches=128))), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, ppsim.simulate(ppsim.build("hanayo", devices=8, microbatches=128))))
     assert 0 < texts_drawn(page).count("B") <= 5  # of 16 equal areas
 
 
@@ -511,15 +508,13 @@ def test_microbatches_have_one_size_in_a_picture_and_a_kind_has_numbers_on_all_d
     sized(1440, 900)
     path = tmp_path / "numbers.html"
     runs = [ppsim.simulate(ppsim.build(name, devices=4, microbatches=8), ppsim.Costs(latency=0.3)) for name in FOUR]
-    path.write_text(page_of(*runs), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, *runs))
     drawn = texts_drawn(page, "[text, this.font.split('px')[0], this.fillStyle, this.textAlign]")
     numbers = [(size, colour) for text, size, colour, align in drawn if text in "01234567" and align == "center"]
     assert len(numbers) > 4 * 64
     assert len({size for size, colour in numbers if colour != LIGHT.quiet}) == 1
     narrow = ppsim.Costs(forward=[1, 1, 0.6, 1], backward=2)  # on device 2, two digits do not fit into F
-    path.write_text(page_of(ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=18), narrow)), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=18), narrow)))
     counts = Counter(texts_drawn(page))
     assert {counts[str(number)] for number in range(11, 18)} == {4}  # B alone
 
@@ -527,8 +522,7 @@ def test_microbatches_have_one_size_in_a_picture_and_a_kind_has_numbers_on_all_d
 def test_a_range_cuts_no_name(page, tmp_path, sized):
     sized(1440, 900)
     path = tmp_path / "range.html"
-    path.write_text(page_of(ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=128))), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, ppsim.simulate(ppsim.build("1f1b", devices=64, microbatches=128))))
     place = "[text, x, x + this.measureText(text).width / 2]"
     (middle,) = [x for text, x, _ in texts_drawn(page, place) if text == "F + B"]
     seconds = (middle - LEFT) / (1440 - LEFT - RIGHT) * 573 * 1.004
@@ -547,8 +541,7 @@ def test_deep_zoom_draws_no_line_of_the_grid_over_rows(page, stacked):
 def test_the_parts_of_a_gap_have_the_precision_of_its_length(page, tmp_path):
     timeline = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=8), ppsim.Costs(latency=0.0123456))
     path = tmp_path / "one.html"
-    path.write_text(page_of(timeline), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, timeline))
     point(page, LEFT + 250, TOP + row_height(page) / 2)
     assert "length 6.07 s, end 10.07 s\n6.06 s dependency + 0.01 s transfer\n" in tip(page)
 
@@ -556,8 +549,7 @@ def test_the_parts_of_a_gap_have_the_precision_of_its_length(page, tmp_path):
 def test_transfers_pass_behind_the_actions_of_other_devices(page, tmp_path):
     timeline = ppsim.simulate(ppsim.build("interleaved-1f1b", devices=4, microbatches=8), COSTS)
     path = tmp_path / "one.html"
-    path.write_text(page_of(timeline), encoding="utf-8")
-    page.open(f"{path.as_uri()}#on=memory,transfers")
+    page.open(written(path, timeline) + "#on=memory,transfers")
     lined = pixels_of(page)
     page.run("CanvasRenderingContext2D.prototype.stroke = () => {}; dispatchEvent(new Event('resize'))")
     page.run(FRAMES)
@@ -633,8 +625,7 @@ def test_busy_and_idle_time_of_a_range_are_one_bar_on_one_scale(page, stacked):
 def test_a_double_click_goes_from_mixed_colours_to_single_actions_and_back(page, tmp_path):
     many = ppsim.simulate(ppsim.build("1f1b", devices=32, microbatches=256), COSTS)
     path = tmp_path / "many.html"
-    path.write_text(page_of(many), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, many))
     twice = "const { x, y, width } = arguments[0].getBoundingClientRect(); arguments[0].dispatchEvent(new MouseEvent("
     twice += "'dblclick', { clientX: x + width / 2, clientY: y + 100 }))"
     page.run(twice, page.find(CANVAS))
@@ -733,8 +724,7 @@ def test_the_line_of_numbers_tells_idle_time_by_cause_and_the_axis_where_a_drag_
 def test_a_phone_has_its_tools_in_one_line_and_the_chart_below_the_verdict(page, timeline, tmp_path, sized):
     sized(390, 844)
     path = tmp_path / "phone.html"
-    path.write_text(page_of(timeline, timeline, lead="both are equal · and their interval"), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, timeline, timeline, lead="both are equal · and their interval"))
     top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
     verdict, tools, chart, rest = (page.run(top, one) for one in ("#head span", ".tools", CANVAS, "#head span + span"))
     assert verdict < tools < chart < rest
@@ -983,8 +973,7 @@ def test_the_emptiest_device_has_a_line_where_it_is_seen(page, chart, stacked, m
 def test_work_in_idle_time_leaves_less_idle_time_in_numbers_bars_and_table(page, timeline, tmp_path):
     filling = timeline.fill([{"name": "other", "duration": 0.5, "count": "max"}])
     path = tmp_path / "filled.html"
-    path.write_text(page_of(filling.run), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, filling.run))
     spans = filling.run.fills
     left = 1 - (spans.end - spans.start).sum() / (4 * timeline.makespan) / timeline.bubble_fraction
     idle = page.run("return [...document.querySelectorAll('.devices tbody tr')].map((row) => row.cells[5].textContent)")
@@ -1024,8 +1013,7 @@ def test_six_schedules_show_how_many_are_in_sight_and_the_names_scroll(page, tmp
     sized(1440, 900)
     runs = [ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=m), COSTS) for m in range(4, 10)]
     path = tmp_path / "six.html"
-    path.write_text(page_of(*runs), encoding="utf-8")
-    page.open(path.as_uri())
+    page.open(written(path, *runs))
     thumb = f"return document.querySelector('{CANVAS}').getContext('2d').getImageData(arguments[0], arguments[1], 1, 1)"
     wide, tall = page.run(f"const c = document.querySelector('{CANVAS}'); return [c.clientWidth, c.clientHeight]")
     ends = [24, tall - 44]
