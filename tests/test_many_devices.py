@@ -1,4 +1,4 @@
-"""Thousands of devices: nothing is kept for each pair of them, and what stands for a matrix by pair reads like it."""
+"""Thousands of devices: nothing is kept for each pair of them, unless links or ports differ by pair."""
 
 import tracemalloc
 from dataclasses import replace
@@ -8,80 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_runs import runs
-from shared_ports import SharedPorts
 
 import ppsim
 from ppsim.analysis import gaps
 from ppsim.analysis import ledger as ledgers
-from ppsim.costs import Profile, pairs
-
-nodes = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(lambda node: np.array(node, np.int64))
-
-
-def as_matrix_and_rule(make):
-    """What `make` gives for few devices, and for many."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "_FEW_DEVICES", 0)
-        rule = make()
-    return make(), rule
-
-
-@settings(deadline=None)
-@given(node=nodes, data=st.data())
-def test_links_as_a_rule_read_like_a_matrix(node, data):
-    device = st.integers(0, len(node) - 1)
-    listed = data.draw(st.dictionaries(st.tuples(device, device), st.floats(0, 9), max_size=5))
-    matrix, rule = as_matrix_and_rule(lambda: pairs.values_by_node(node, 0.5, 2.0, listed))
-    assert isinstance(rule, pairs.LinkRule)
-    assert np.array_equal(rule, matrix)
-    assert rule[0].tolist() == matrix[0].tolist()
-    some = np.array(data.draw(st.lists(device, min_size=1)))
-    assert np.array_equal(pairs.between_devices(rule, some), pairs.between_devices(matrix, some))
-    if len(node) > 1 and not listed:
-        assert set(pairs.distinct_values(rule)) == set(pairs.distinct_values(matrix))
-
-
-@settings(deadline=None, max_examples=40)
-@given(node=nodes, transport=st.sampled_from(["async", "pair", "rank"]))
-def test_ports_as_a_rule_give_the_run_of_ports_by_pair(node, transport):
-    schedule = ppsim.build("1f1b", devices=len(node), microbatches=3)
-    costs = SharedPorts(ppsim.Costs(latency=0.3), nodes=node.tolist())
-    matrix, rule = as_matrix_and_rule(lambda: ppsim.simulate(schedule, costs, transport=transport))
-    assert np.array_equal(rule.table.port_columns, matrix.table.port_columns)
-    assert np.array_equal(rule.end, matrix.end)
-
-
-def test_a_rule_of_ports_is_checked_as_a_matrix_is():
-    schedule = ppsim.build("1f1b", devices=300, microbatches=1)
-    table = SharedPorts(ppsim.Costs(), nodes=[0] * 300).table(schedule)
-    assert isinstance(table.link_ports, pairs.PortRule)
-
-    class Given:
-        def table(self, schedule):
-            return replace(table, port_capacity=np.ones(2, np.int64))
-
-    with pytest.raises(ppsim.CostError, match="link_ports names port 600; port_capacity has ports 0 to 1"):
-        ppsim.simulate(schedule, Given())
+from ppsim.costs import Profile
 
 
 def test_a_profile_prices_the_links_that_it_measured():
     kinds = {"F": [1.0], "B": [2.0]}
     profile = Profile(devices=300, seconds=kinds, latency=0.5, links={"0-1": 0.75, "299-298": 0.25})
     latency = profile.table(ppsim.build("1f1b", devices=300, microbatches=1)).latency
-    assert isinstance(latency, pairs.LinkRule)
     assert (latency[0, 1], latency[1, 0], latency[299, 298], latency[5, 6]) == (0.75, 0.5, 0.25, 0.5)
 
 
-@pytest.mark.parametrize("name", ["given", "ports", "nodes", "jitter"])
+@pytest.mark.parametrize("name", ["given", "profile", "jitter"])
 def test_no_matrix_of_all_pairs_is_made(name):
     devices = 2048
     matrix = 8 * devices**2
     costs = ppsim.Costs(forward=1, backward=2, latency=0.1)
     jitter = ppsim.Jitter(actions=0.1, transfers=0.1, devices=0.1, links=0.1) if name == "jitter" else None
-    if name == "ports":
-        costs = SharedPorts(costs, nodes=[device // 8 for device in range(devices)])
-    if name == "nodes":
-        costs = Profile(devices=devices, seconds={"F": [1.0], "B": [2.0]}, latency=0.1, links={"0-1": 0.2})
+    if name == "profile":
+        costs = Profile(devices=devices, seconds={"F": [1.0], "B": [2.0]}, latency=0.1)
     schedule = ppsim.build("1f1b", devices=devices, microbatches=1)
     ppsim.simulate(ppsim.build("1f1b", devices=2, microbatches=1), ppsim.Costs()).summary()
     tracemalloc.start()

@@ -18,7 +18,7 @@ from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import Check, checked_methods, choice, declared, described, number, rule, whole_number
 from ppsim.costs.given import BANDWIDTH, LARGEST
-from ppsim.costs.pairs import equal_for_all_pairs, values_by_node
+from ppsim.costs.pairs import equal_for_all_pairs
 from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread
 from ppsim.costs.table import CostTable
 from ppsim.schedule.columns import ScheduleColumns
@@ -192,13 +192,16 @@ class Profile:
             )
         return parts * (cut[-1] / parts[-1]), cut
 
-    def _latency(self, devices: int) -> Any:
+    def _latency(self, devices: int) -> np.ndarray:
         """Return the latency by [sender, receiver]; each link has its own if the devices are those of the runs."""
-        links = {}
-        for pair, seconds in self.links.items() if devices == self.devices else ():
+        latency = equal_for_all_pairs(float(self.latency), devices)
+        if not self.links or devices != self.devices:
+            return latency
+        latency = latency.copy()
+        for pair, seconds in self.links.items():
             sender, receiver = (int(number) for number in pair.split("-"))
-            links[sender, receiver] = max(seconds - self.transfer_bytes / self.bandwidth, 0.0)
-        return values_by_node(np.arange(devices), self.latency, self.latency, links)
+            latency[sender, receiver] = max(seconds - self.transfer_bytes / self.bandwidth, 0.0)
+        return latency
 
 
 def completed(known: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

@@ -11,7 +11,6 @@ import numpy as np
 from ppsim.base.errors import CostError, shown
 from ppsim.base.immutable import EqualColumns, short_repr
 from ppsim.base.rules import argument, positive, weight, whole_number
-from ppsim.costs.pairs import LinkRule, PortRule, distinct_values
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -39,8 +38,8 @@ class CostTable(EqualColumns):
     # float64 (stages, stages): seconds of an OVERLAP_F_B slot by [stage of F, stage of B]; None: no fused kernel
     overlap: np.ndarray | None
     # latency, seconds_per_byte: float64 (devices, devices): by [sender, receiver]
-    latency: np.ndarray | LinkRule
-    seconds_per_byte: np.ndarray | LinkRule
+    latency: np.ndarray
+    seconds_per_byte: np.ndarray
     # float64 (2, stages): bytes that F (row 0) and B or I (row 1) of a stage send for one whole microbatch
     transfer_bytes: np.ndarray
     # float64 (stages,): activations of one microbatch on each stage, in device shares (1/devices of the model)
@@ -66,7 +65,7 @@ class CostTable(EqualColumns):
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
     # int32 (devices, devices, ports of a pair): ports of a transfer by [sender, receiver]; -1 fills pairs with fewer
-    link_ports: np.ndarray | PortRule | None = None
+    link_ports: np.ndarray | None = None
     # int64 (ports,): transfers that each port carries at once, each at its full rate; None: nothing is shared
     port_capacity: np.ndarray | None = None
     # float64 (4, stages): part of `seconds` that every action takes whole, whatever its size. Each slice of a
@@ -101,11 +100,6 @@ class CostTable(EqualColumns):
     towers: tuple[str, ...] = ()
 
     __repr__ = short_repr
-
-    @property
-    def port_columns(self) -> np.ndarray | PortRule:
-        """`link_ports`, as an array if a list was given."""
-        return self.link_ports if isinstance(self.link_ports, PortRule) else np.asarray(self.link_ports)
 
     def scale_of(self, schedule: ScheduleColumns, stage: np.ndarray, microbatch: np.ndarray) -> Any:
         """Return the factor of each (stage, microbatch or slice) of a schedule; 1.0 if microbatches are equal."""
@@ -188,7 +182,7 @@ def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
         slices = schedule.slices
         raise CostError(f"slice_fraction sums to {total:g}; the parts of a microbatch sum to 1, such as {1 / slices:g}")
     if table.link_ports is not None and table.port_capacity is not None:
-        _check_ports(table.port_columns, np.asarray(table.port_capacity), schedule.devices)
+        _check_ports(np.asarray(table.link_ports), np.asarray(table.port_capacity), schedule.devices)
 
 
 def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
@@ -203,11 +197,9 @@ def _shapes(schedule: ScheduleColumns) -> Mapping[str, tuple[int, ...]]:
 
 def _check_column(name: str, column: object, shape: tuple[int, ...], largest: float) -> None:
     legal = f"give finite numbers from 0 to 1, such as {1.0 / shape[-1]:g}" if largest == 1.0 else "give such as 1.0"
-    if isinstance(column, LinkRule) and column.shape == shape:
-        column = distinct_values(column)
-    elif isinstance(column, np.ma.MaskedArray):
+    if isinstance(column, np.ma.MaskedArray):
         raise CostError(f"{name} is a masked array; give an array with every number, such as {name}.filled(0.0)")
-    elif not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
+    if not isinstance(column, np.ndarray) or column.dtype != np.float64 or column.shape != shape:
         found = shown(column)
         if isinstance(column, np.ndarray):
             found = f"of shape {column.shape} and type {column.dtype}"
@@ -226,7 +218,7 @@ def _check_column(name: str, column: object, shape: tuple[int, ...], largest: fl
     )
 
 
-def _check_ports(link_ports: np.ndarray | PortRule, capacity: np.ndarray, devices: int) -> None:
+def _check_ports(link_ports: np.ndarray, capacity: np.ndarray, devices: int) -> None:
     shape = (devices, devices)
     if len(link_ports.shape) != 3 or link_ports.shape[:2] != shape or link_ports.dtype.kind not in "iu":
         raise CostError(
@@ -235,14 +227,11 @@ def _check_ports(link_ports: np.ndarray | PortRule, capacity: np.ndarray, device
         )
     if capacity.ndim != 1 or capacity.dtype.kind not in "iu" or np.any(capacity < 1):
         raise CostError("port_capacity must list, for each port, how many transfers it carries at once, at least 1")
-    named = link_ports.ports() if isinstance(link_ports, PortRule) else link_ports
-    wrong = named[(named < -1) | (named >= len(capacity))]
+    wrong = link_ports[(link_ports < -1) | (link_ports >= len(capacity))]
     if wrong.size:
         raise CostError(
             f"link_ports names port {wrong[0]}; port_capacity has ports 0 to {len(capacity) - 1}, -1 is none"
         )
-    if isinstance(link_ports, PortRule):
-        return
     in_order = np.sort(link_ports, axis=2)
     twice = (in_order[:, :, 1:] == in_order[:, :, :-1]) & (in_order[:, :, 1:] >= 0)
     if twice.any():

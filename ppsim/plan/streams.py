@@ -111,9 +111,10 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
         return None
     remote = crosses_devices(schedule)
-    of_transfer = np.full((len(remote), table.port_columns.shape[2]), -1, np.int32)
+    ports = np.asarray(table.link_ports)
+    of_transfer = np.full((len(remote), ports.shape[2]), -1, np.int32)
     consumer = np.flatnonzero(remote)
-    of_transfer[consumer] = table.port_columns[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
+    of_transfer[consumer] = ports[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
 
 
