@@ -159,7 +159,7 @@ class DerivedCosts(Setup):
         held = layer.activation_bytes(
             layout.tensor, layout.sequence_parallel, recompute, fp8=layout.casts.holds_inputs,
             fused=layout.chosen("fused"), fused_norms=layout.chosen("fused_norms"),
-            expert_outputs=extra.expert_outputs,
+            expert_outputs=layout.run_by.facts.holds_expert_outputs(layout.run_by.asked),
         )  # fmt: skip
         if layout.chosen("loss_chunks") > 1:  # a chunk's backward frees its logits
             held -= LOGIT_BYTES * layer.logits / layout.tensor

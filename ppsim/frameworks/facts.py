@@ -85,9 +85,9 @@ class Extra(NamedTuple):
     whole: int = 0
     # True if each GPU of a tensor-parallel group holds the logits of the whole vocabulary, and computes their loss
     logits: bool = False
-    # True if outputs of routed experts are held, as the router's weights multiply them, and not what is between both
-    # products
-    expert_outputs: bool = True
+    # first version that holds no outputs of routed experts: the router's weights multiply what is between both products
+    # instead; "": all versions hold them
+    frees_outputs: str = ""
     # the same as `fragments`, in addition if experts are spread over GPUs: each step sends them other numbers of tokens
     expert_fragments: float = 0.0
 
@@ -132,6 +132,11 @@ class Facts:
         firsts = [self.since[name] for name in names if name in self.since]
         age = _age(f"{self.name} {version}")
         return any(not first or (version and age < _age(first)) for first in firsts)
+
+    def holds_expert_outputs(self, version: str) -> bool:
+        """Return whether a version, "" for the newest, holds outputs of routed experts for the backward."""
+        first = self.extra.frees_outputs
+        return not first or bool(version and _age(f"{self.name} {version}") < _age(first))
 
 
 def _age(version: str) -> tuple[bool, tuple[int, ...]]:

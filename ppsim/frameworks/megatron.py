@@ -62,6 +62,8 @@ SINCE = {
 # Its FSDP runs with tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
 # functional test of it, and no recipe of Megatron-Bridge, has a pipeline.
 WITHOUT_PIPELINE = ("gradients", "weights", "hybrid")
+# frees_outputs: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu.
+EXTRA = Extra(frees_outputs="core 0.13", expert_fragments=0.2)
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to 0.17 nothing reads the option.
 FACTS = Facts(
     "Megatron-LM",
@@ -70,6 +72,7 @@ FACTS = Facts(
     HOST_SOURCE,
     messages=FSDP,
     moves=LOSS,
+    extra=EXTRA,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
     since=SINCE,
 )
@@ -80,8 +83,6 @@ CORE_FACTS = Facts(
     HOST_SOURCE,
     messages=FSDP,
     moves=LOSS,
-    extra=Extra(
-        expert_outputs=False, expert_fragments=0.2
-    ),  # from core 0.13 on: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu
+    extra=EXTRA,
     since=SINCE,
 )

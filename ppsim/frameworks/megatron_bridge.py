@@ -12,6 +12,7 @@ FACTS = replace(
     name="Megatron-Bridge",
     # grad_reduce_in_fp32 = False, moe_router_fusion = True: v0.2.0 and v0.3.1, scripts/performance/configs
     policies={**megatron.CORE_FACTS.policies, "bf16_gradients": True, "fused_router": True},
+    extra=megatron.EXTRA._replace(frees_outputs="0"),
     # The first release has core 0.14; 25.11 (v0.2.0) a commit of core of November 2025, 26.02 core 0.16
     since=dict.fromkeys(("layout.sharded=fp8 block", "layout.sharded_gradients=fp8 block"), "26.02"),
     versions={"25.11": {}, "26.02": {}, "26.04": {}, "26.06": {"fused_experts": True}},

@@ -28,7 +28,7 @@ SPLIT_NEEDS: dict[str, tuple[Any, str]] = {
 }
 _NEEDS = {key: value for key, (value, _) in SPLIT_NEEDS.items()}
 NEEDS = dict.fromkeys(ALGORITHMS, _NEEDS)
-FACTS = replace(megatron.CORE_FACTS, name="Primus", since={})
+FACTS = replace(megatron.CORE_FACTS, name="Primus", extra=megatron.EXTRA._replace(frees_outputs="0"), since={})
 
 
 def least_microbatches(schedule: str, devices: int) -> int:
