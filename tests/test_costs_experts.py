@@ -42,11 +42,31 @@ def test_outputs_of_experts_are_held_unless_the_routers_weights_multiply_their_a
     block, cluster = MODEL.layers[1], Cluster(DEVICE, LINK, LINK)
     held = {
         name: DerivedCosts(MODEL, cluster, Layout(framework=name)).activation_bytes(block, "none")
-        for name in ("megatron-lm", "megatron-core")
+        for name in ("megatron-lm core 0.12", "megatron-lm")
     }
-    assert held["megatron-lm"] - held["megatron-core"] == 2 * TOKENS * VISITS * 8
+    assert held["megatron-lm core 0.12"] - held["megatron-lm"] == 2 * TOKENS * VISITS * 8
     spread = DerivedCosts(MODEL, cluster, Layout(framework="megatron-core", data=2, expert=2))
-    assert spread.activation_bytes(block, "none") == pytest.approx(1.2 * held["megatron-core"])
+    assert spread.activation_bytes(block, "none") == pytest.approx(1.2 * held["megatron-lm"])
+
+
+@pytest.mark.parametrize(("module", "model"), [("moe", MODEL), ("mlp", replace(MODEL, experts=0, experts_per_token=0))])
+def test_a_recomputed_mlp_holds_its_input_and_repeats_its_forward_and_its_exchange(module, model):
+    """A block has attention with a query, keys and values of 8, 8 and 8, and a gated MLP of 16."""
+    block, other = model.layers[1], {"moe": "mlp", "mlp": "moe"}[module]
+    attention = 2 * TOKENS * (8 + 8 + 24 + 8)  # input of the norm and of the products, q, k, v, attention
+    assert block.activation_bytes(recompute=module) == attention + 2 * TOKENS * (8 + 8)  # inputs of norm and MLP
+    assert block.activation_bytes(recompute=f"norms+{module}") == attention + 2 * TOKENS * (8 + 8) - 2 * 2 * TOKENS * 8
+    assert block.activation_bytes(recompute=other) == block.activation_bytes()
+    up = 2 * TOKENS * 32 * (2 if module == "moe" else 1)
+    assert block.activation_bytes() - block.activation_bytes(fp8_activations=True) == up / 2
+    cluster = Cluster(DEVICE, LINK, LINK, contention=0.0)
+    spread = {"data": 2, "expert": 2} if module == "moe" else {}
+    plain, again = (DerivedCosts(model, cluster, Layout(**spread, recompute=level)) for level in ("none", module))
+    added = again.work(block.mlp).forward + again.exchange(block.mlp).forward
+    assert (again.exchange(block.mlp).forward > 0) == (module == "moe")
+    one, other = (costs.for_stages(1) for costs in (plain, again))
+    assert other.input_grad[0] - one.input_grad[0] == pytest.approx(added)
+    assert other.forward[0] == one.forward[0]
 
 
 def test_tokens_of_an_all_to_all_are_put_in_the_order_of_a_gpus_experts_and_back():

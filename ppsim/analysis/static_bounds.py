@@ -299,7 +299,7 @@ def _stream_bounds(costs: DerivedCosts, layer: Layer) -> tuple[float, float, flo
         (forward, input_grad, repeated), hidden = costs.exchange(layer), expert_parallel(costs, layer)[0]
         bound += max(forward - hidden, 0.0) + max(input_grad + repeated * (level == "full") - hidden, 0.0)
         bound += 2 * hidden * min(costs.slot_contention, 1.0)
-    return bound, 2 * hidden, sum(host_seconds(costs, layer, level == "full" and layer.recomputable))
+    return bound, 2 * hidden, sum(host_seconds(costs, layer, level))
 
 
 def model_parameters(costs: DerivedCosts) -> tuple[float, float]:

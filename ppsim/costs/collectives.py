@@ -17,7 +17,7 @@ from ppsim.costs.networks import EXCHANGE_BANDWIDTHS, Group, all_reduce, group_o
 from ppsim.costs.operators import FP8_BYTES, SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
-IN_A_BLOCK = ("block", "prediction")
+IN_A_BLOCK = ("block", "prediction", "mlp")
 
 
 def exposed_seconds(setup: Setup, collective: float, computing: float) -> float:

@@ -160,6 +160,7 @@ class DerivedCosts(Setup):
             layout.tensor, layout.sequence_parallel, recompute, fp8=layout.casts.holds_inputs,
             fused=layout.chosen("fused"), fused_norms=layout.chosen("fused_norms"),
             expert_outputs=layout.run_by.facts.holds_expert_outputs(layout.run_by.asked),
+            fp8_activations=layout.fp8_activations,
         )  # fmt: skip
         if layout.chosen("loss_chunks") > 1:  # a chunk's backward frees its logits
             held -= LOGIT_BYTES * layer.logits / layout.tensor
@@ -185,7 +186,7 @@ class DerivedCosts(Setup):
 
         def recomputed(layer: Layer) -> float:
             freed = self.activation_bytes(layer, "none") - self.activation_bytes(layer, recompute)
-            return freed + self.gradients_of_product(layer) if recompute == "full" and layer.recomputable else freed
+            return freed + (self.gradients_of_product(again) if (again := layer.repeated(recompute)) else 0.0)
 
         whole = extra.whole * (self.boundary_bytes - self.own_boundary_bytes)
         return max(loss, whole, *map(recomputed, dict.fromkeys(layers)))
@@ -225,7 +226,7 @@ class DerivedCosts(Setup):
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
         layers, levels = stage.layers, self.layout.recompute_of_layers(stage.layers, stage.recompute)
         works, exchanges = [self.work(layer) for layer in layers], list(map(self.exchange, layers, levels))
-        repeated = sum(one.repeated for one, level in zip(exchanges, levels, strict=True) if level == "full")
+        repeated = sum(self.exchange(one).repeated for one in map(Layer.repeated, layers, levels) if one)
         return {
             "forward": sum(work.forward for work in works),
             "input_grad": sum(work.input_grad for work in works) + sum(map(self.repeated_seconds, layers, levels)),
@@ -242,7 +243,7 @@ class DerivedCosts(Setup):
     @once
     def _hosts(self, stage: Stage) -> tuple[float, float]:
         """Return the seconds that the host takes to start a stage's F, and its B."""
-        each = [host_seconds(self, one.layers[0], one.recompute == "full") for one in self._by_layer(stage)]
+        each = [host_seconds(self, one.layers[0], one.recompute) for one in self._by_layer(stage)]
         return sum(one[0] for one in each), sum(one[1] for one in each)
 
     @once
@@ -259,7 +260,7 @@ class DerivedCosts(Setup):
             drift += gpu_drift
             counted = counting_seconds(self, one.layers[0], LayerTimes(forward, host[0]))
             counting += counted
-            counting_again += counted if one.recompute == "full" else 0.0
+            counting_again += counted if one.layers[0].repeated(one.recompute) else 0.0
 
         def delay(layers: Sequence[LayerTimes]) -> float:
             wait = waiting(layers, self.layout.launch_blocking)

@@ -17,6 +17,8 @@ from ppsim.costs.setup import Setup
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
 EXPERT_LAUNCH = 34e-6
 
+MLP_KERNELS = 1 / 4  # kernels of a dense block's F that its MLP has: two products and an activation of twelve
+
 
 class LayerTimes(NamedTuple):
     """Seconds of one layer's F or B on its GPU and on its host."""
@@ -38,11 +40,8 @@ def launch_seconds(setup: Setup) -> float:
     return device.operators.start
 
 
-def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[float, float]:
-    """Return the seconds that the host takes to launch the kernels of a layer's F, and of its B.
-
-    `recomputed`: B repeats the launches of F.
-    """
+def host_seconds(setup: Setup, layer: Layer, recompute: str = "none") -> tuple[float, float]:
+    """Return the host's seconds to launch the kernels of a layer's F, and of its B with what that repeats."""
     launch = launch_seconds(setup)
     expert_launch = 0.0 if setup.cluster.device.achieved is not None else EXPERT_LAUNCH
     launches = block_launches(setup, layer) if layer.recomputable else (0, 0)
@@ -50,15 +49,17 @@ def host_seconds(setup: Setup, layer: Layer, recomputed: bool = False) -> tuple[
         count * launch + experts * expert_launch
         for count, experts in zip(launches, expert_launches(setup, layer), strict=True)
     )
-    return forward, backward + forward if recomputed and layer.recomputable else backward
+    again = layer.repeated(recompute)
+    return forward, backward + (host_seconds(setup, again)[0] if again else 0.0)
 
 
 def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the kernel launches of a block in F and in B, without those of single experts."""
     layout, host = setup.layout, setup.layout.run_by.facts.host
     is_routed = layer.expert_parameters > 0
-    launches = [(host.forward, host.backward)]
-    if layout.shards_by("block"):
+    part = MLP_KERNELS if layer.name == "mlp" else 1.0
+    launches = [(part * host.forward, part * host.backward)]
+    if layout.shards_by("block") and layer.name != "mlp":
         launches.append(host.hooks)
         if layout.optimizer_groups[0] > 1:
             launches.append((host.gathers, host.gathers))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 VALUE_BYTES = 2
 RECOMPUTE = ("none", "selective", "full")
-MODULES = ("norms", "activations", "up", "core", "latent", "streams", "alternate")
+MODULES = ("norms", "activations", "up", "core", "latent", "streams", "mlp", "moe", "alternate")
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ class Layer:
     recomputable: bool = True  # True if a recompute policy applies (blocks and prediction modules)
     losses: int = 0
     logits: float = 0.0  # number of logits of this layer's losses
+    mlp: Layer | None = None  # the part of a block that is its MLP or mixture of experts, without norm and residual
 
     @property
     def parameters(self) -> int:
@@ -152,28 +153,45 @@ class Layer:
 
     def activation_bytes(
         self, tensor: int = 1, sequence_parallel: bool = False, recompute: str = "none", fp8: bool = False,
-        fused: bool = True, fused_norms: bool = False, expert_outputs: bool = True,
+        fused: bool = True, fused_norms: bool = False, expert_outputs: bool = True, fp8_activations: bool = False,
     ) -> float:  # fmt: skip
         """Return the bytes held for one sequence on each of `tensor` devices between forward and backward.
 
         Korthikanti et al. 2022, arXiv 2205.05198, table 2; with full recompute and sequence parallelism the stored
         input is split too. `fp8`: inputs of products that run in fp8 are held in fp8. Without `fused` kernels more
         is held, which recomputing norms and activations frees. `expert_outputs`: what routed experts write is held.
+        `fp8_activations`: what an MLP's activation reads is held in fp8.
         """
-        whole = tensor if sequence_parallel else 1
-        if recompute == "full" and self.recomputable:
+        whole, again = tensor if sequence_parallel else 1, self.repeated(recompute)
+        if again is self:
             return self.input_bytes / whole
+        if again:
+            others = "+".join({*recompute.split("+")} - {"mlp", "moe"}) or "none"
+            block, part = (
+                one.activation_bytes(
+                    tensor, sequence_parallel, others, fp8, fused, fused_norms, expert_outputs, fp8_activations
+                )
+                for one in (self, again)
+            )
+            return block - part + (0.0 if "norms" in others else again.input_bytes / whole)
         kept, whole_bytes, split_bytes = self._kept(recompute), 0.0, 0.0
         kept |= {} if expert_outputs else {"outputs": 0.0}
         for held in self.held:
             if held.unfused and (fused or (fused_norms and held.module == "norms")):
                 continue
-            held_bytes = held.bytes * kept.get(held.module, 1.0) / (2 if fp8 and held.fp8 else 1)
+            in_fp8 = (fp8 and held.fp8) or (fp8_activations and held.module == "up")
+            held_bytes = held.bytes * kept.get(held.module, 1.0) / (2 if in_fp8 else 1)
             if held.split:
                 split_bytes += held_bytes
             else:
                 whole_bytes += held_bytes
         return whole_bytes / whole + split_bytes / tensor
+
+    def repeated(self, recompute: str) -> Layer | None:
+        """Return what a backward repeats whole under a level: the layer, its MLP or its experts; None if neither."""
+        if not self.recomputable or recompute == "full":
+            return self if self.recomputable else None
+        return self.mlp if ("moe" if self.expert_parameters else "mlp") in recompute.split("+") else None
 
     def _kept(self, recompute: str) -> dict[str, float]:
         """Return by module the fraction that is held despite recomputation; other modules are held whole."""

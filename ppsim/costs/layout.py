@@ -187,11 +187,10 @@ class Layout:
     fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
     fp8_head: bool = _policy("with `fp8`: the head's product too")
     fused_router: bool | None = _by_framework("a router's kernels are fused (Megatron-LM: --moe-router-fusion)")
-    fused_experts: bool | None = _by_framework(
-        "with `fp8: block`: the products of a GPU's experts, the activation between them and their casts are one kernel"
-    )
+    fused_experts: bool | None = _by_framework("with `fp8: block`: a GPU's experts, activation, casts are one kernel")
     fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16")
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
+    fp8_activations: bool = _policy("inputs of an MLP's activation are held in fp8 (activation_func_fp8_input_store)")
     fp8_dispatch: bool = _policy("tokens are sent to experts in fp8, and returned in bf16 (DeepSeek-V3)")
     fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")

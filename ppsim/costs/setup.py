@@ -147,15 +147,14 @@ class Setup:
     def repeated_seconds(self, layer: Layer, recompute: str) -> float:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""
         argument("recompute", recompute, recompute_levels)
-        if not layer.recomputable or recompute == "none":
-            return 0.0
-        work = self.work(layer)
-        if recompute == "full":
-            return work.forward
+        again = layer.repeated(recompute)
+        if again is layer or not layer.recomputable or recompute == "none":
+            return self.work(layer).forward if again else 0.0
         if recompute == "selective":
             holds_scores = any(held.module == "core" and held.bytes for held in layer.held)
-            return work.module_seconds(["core"]) if holds_scores else 0.0
-        return work.module_seconds(recompute.split("+"))
+            return self.work(layer).core if holds_scores else 0.0
+        modules = {*recompute.split("+")} - {"mlp", "moe"}
+        return self.work(layer).module_seconds(modules) + (self.work(again).forward if again else 0.0)
 
     @property
     def rate(self) -> float:

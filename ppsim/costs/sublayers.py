@@ -103,6 +103,7 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
     s, h = model.sequence, model.hidden
     part, mixing = _BY_LETTER[letter](model, letter), _mix_residuals(model, residuals)
     parallel, is_mlp = model.parallel_block, letter in MLPS
+    unfused = Held(float(VALUE_BYTES * s * part.separate), split=True, module="activations", unfused=True)
     around = Operators(
         norm_bytes=float(VALUE_BYTES * s * 2 * h), other_bytes=float(VALUE_BYTES * s * (2 if parallel else 3) * h),
         passes=1 if parallel and is_mlp else 2,
@@ -115,14 +116,19 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
             Held(s * h * (VALUE_BYTES + model.dropout), module="routed" if letter == "E" else ""),
             Held(s * mixing.held, module="streams" if mixing.matrices else ""),
             Held(s * part.held, split=True), Held(part.score_bytes, split=True, module="core"),
-            Held(float(VALUE_BYTES * s * part.separate), split=True, module="activations", unfused=True),
+            unfused,
             Held(float(NORM_COPY_BYTES * s * h), module="norms", unfused=True),
         ),
         input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
     )  # fmt: skip
-    return replace(
-        layer, sums=0 if parallel and is_mlp else 1, split_parameters=layer.split_parameters + part.split_parameters
-    )
+    inner, sums = None, 0 if parallel and is_mlp else 1
+    if is_mlp:
+        own = _layer(
+            "mlp", s, part.matrices, part.moved, norm_parameters=0, held=(unfused,), input_bytes=VALUE_BYTES * s * h
+        )
+        inner = replace(own, sums=sums)
+    split = layer.split_parameters + part.split_parameters
+    return replace(layer, sums=sums, split_parameters=split, mlp=inner)
 
 
 def embedding(model: Shape) -> Layer:
@@ -370,10 +376,11 @@ def _held(linear: Linear, s: int) -> Iterator[Held]:
 def _sum(name: str, layers: list[Layer]) -> Layer:
     """Return one layer that is the sum of `layers`."""
     all_operators = sum((layer.operators for layer in layers), Operators())
-    others, held = ("name", "recomputable", "input_bytes", "operators", "held"), (layer.held for layer in layers)
+    others, held = ("name", "recomputable", "input_bytes", "operators", "held", "mlp"), (one.held for one in layers)
     amounts = [item.name for item in fields(Layer) if item.name not in others]
     totals: dict[str, Any] = {name: sum(getattr(layer, name) for layer in layers) for name in amounts}
-    return replace(layers[0], name=name, operators=all_operators, held=sum(held, ()), **totals)
+    mlp = next((layer.mlp for layer in layers if layer.mlp), None)
+    return replace(layers[0], name=name, operators=all_operators, held=sum(held, ()), mlp=mlp, **totals)
 
 
 MLPS = "-E"

@@ -54,7 +54,7 @@ SINCE = {
     "layout.fused_loss": "core 0.8", "layout.fp8_gather": "core 0.9", "layout.expert_tensor=1": "core 0.10",
     "layout.optimizer_bytes": "core 0.11", "layout.bf16_gradients": "core 0.12", "layout.sharded": "core 0.12",
     "layout.expert_exchange=hierarchical": "core 0.12", "layout.sharded_gradients": "core 0.12",
-    **{f"layout.recompute={one}": "core 0.12" for one in ("norms", "activations", "latent")},
+    **{f"layout.recompute={one}": "core 0.12" for one in ("norms", "activations", "latent", "mlp", "moe")},
     "layout.partition": "core 0.13", "layout.fused_router": "core 0.14", "layout.replicas": "core 0.14",
     "layout.overlap=two-stream": "core 0.14", "schedule.name=combined-1f1b": "core 0.14",
     **{f"layout.{key}=fp8 block": "core 0.16" for key in ("sharded", "sharded_gradients")},

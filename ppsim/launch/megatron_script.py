@@ -32,6 +32,7 @@ GRADIENTS = "megatron-fsdp-main-grads-dtype"
 OF_MODEL = ("core 0.19.0", OPTIONS["version"])  # sum FSDP's gradients in the model's type without this flag
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
+    "mlp": "mlp", "moe": "moe",
 }  # fmt: skip
 
 
@@ -61,21 +62,22 @@ def script_flags(job: Launch, version: str) -> list[str]:
 def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: int) -> Iterator[str]:
     """Yield what Megatron-LM rejects, each with what to change."""
     model, layout, v = costs.model, costs.layout, schedule.num_stages // schedule.devices
-    name = schedule.name
+    name, modules = schedule.name, str(layout.recompute).split("+")
     if name == "interleaved-1f1b" and schedule.devices == 1:
         yield "schedule.devices=1: the interleaved schedule needs at least 2; use 1f1b"
     if name == "combined-1f1b":  # excludes FSDP: core/distributed/fsdp/mcore_fsdp_adapter.py
-        modules, overlap = model.prediction_layers, layout.overlap
+        predicted, overlap = model.prediction_layers, layout.overlap
         needs = {
             ("layout.expert=1", "needs expert parallelism (--expert-model-parallel-size above 1)"): layout.expert == 1,
-            ("layout.recompute=full", "needs none or selective"): layout.recompute == "full",
+            (f"layout.recompute={layout.recompute}", "repeats no exchange of experts; leave out full and moe"): bool(
+                {"full", "moe"} & {*modules}
+            ),
             ("layout.sharding", "excludes --fsdp-double-buffer; use optimizer"): layout.reduces_blocks,
-            (f"model.prediction_layers={modules}", "allows at most 1"): modules > 1,
+            (f"model.prediction_layers={predicted}", "allows at most 1"): predicted > 1,
             (f"layout.overlap={overlap}", "hides the exchange of experts; use two-stream"): overlap != "two-stream",
             ("schedule.stages_per_device=1", "on several devices needs at least 2"): v == 1 and schedule.devices > 1,
         }
         yield from (f"{place}: {name} {rule}" for (place, rule), applies in needs.items() if applies)
-    modules = str(layout.recompute).split("+")
     if layout.recompute == "selective" and model.attention == "flash":
         yield "layout.recompute=selective: its flag repeats flash attention, and frees nothing; use none, or core"
     if "activations" in modules and not (model.experts and layout.chosen("grouped_experts")):
@@ -90,6 +92,8 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         }  # fmt: skip
         streams = f"model.residual_streams={model.residual_streams}"
         yield from (f"{streams}: excludes {what}" for what, used in rejected.items() if used)
+        if {"streams", "mlp"} <= {*modules}:
+            yield f"layout.recompute={layout.recompute}: streams excludes mlp"
     elif "streams" in modules:
         yield "layout.recompute=streams: the model has one residual"
     if "latent" in modules and not model.key_value_rank:
