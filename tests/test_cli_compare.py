@@ -266,6 +266,7 @@ def test_asynchronous_schedules_are_marked_and_ranked_after_the_synchronous_ones
     ]  # fmt: skip
     frame = library.compare(SIZED, names.split(",")).to_frame()
     assert frame["asynchronous"].tolist() == [False, False, True, True]
+    assert frame["peak_memory"].dtype == float
     text = ppsim("compare", UNIT_COSTS, "--schedules", names, "--gantt", tmp_path / "all.svg", "-v").out
     ranked = [line.split()[1:3] for line in text.split("\n\n")[1].splitlines()[1:]]
     assert [name for name, _ in ranked] == ["zb-h1", "1f1b", "pipedream", "pipedream-2bw"]

@@ -56,6 +56,14 @@ def test_given_numbers_run_as_in_the_python_face(write):
     assert config.build() == ppsim.build("1f1b", devices=4, microbatches=8)
 
 
+def test_a_config_is_a_path_a_dict_or_an_object(write):
+    config = load_config(write(UNIT))
+    assert load_config(config.data) == ppsim.compare(config.data, ["1f1b"]).current.config
+    assert load_config(config, overrides={"schedule.microbatches": 6}).build().microbatches == 6
+    with pytest.raises(ConfigError, match="config=3 must be a path of a YAML file, a dict of its sections or a"):
+        load_config(3)
+
+
 def test_a_model_and_hardware_give_derived_costs(write):
     config = load_config(write(DERIVED))
     assert isinstance(config.costs, DerivedCosts)

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 
 import ppsim
@@ -49,6 +50,9 @@ def derived(**changes):
         (lambda: derived(cluster=H100), ConfigError, ("cluster=", "must be a Cluster")),
         (lambda: derived(layout={"tensor": 2}), ConfigError, ("layout={'tensor': 2}", "must be a Layout")),
         (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number of at least 1")),
+        (lambda: Costs(foward=1), ConfigError, ("Costs(foward=...)", "no such option", "forward, backward")),
+        (lambda: Layout(*[1] * 99), ConfigError, ("Layout(1)", "options are given by name")),
+        (lambda: Cluster(), ConfigError, ("Cluster()", "'device'")),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_its_value_and_what_is_legal(make, error, parts):
@@ -76,6 +80,21 @@ def test_objects_compare_by_value(make, other):
     assert make() == copy.deepcopy(make())
     assert make() != other
     assert make() != 3
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda whole, real, true: Layout(partition=[whole, whole], sequence_parallel=true),
+        lambda whole, real, true: ppsim.Jitter(actions=real, slow_devices={whole: real}),
+        lambda whole, real, true: ppsim.lower(SCHEDULE, sharded=true, look_ahead=[whole, whole]).orders(),
+        lambda whole, real, true: ppsim.build("auto", devices=2, microbatches=2, placement=np.array([0, whole])),
+        lambda whole, real, true: ppsim.simulate(SCHEDULE).fill({"duration": real, "count": whole}).used.tolist(),
+        lambda whole, real, true: ppsim.simulate(SCHEDULE).plot(width=3 + whole).get_size_inches()[0],
+    ],
+)
+def test_numbers_of_numpy_are_numbers(made):
+    assert made(np.int64(1), np.float32(1.5), np.True_) == made(1, 1.5, True)
 
 
 def test_objects_show_the_call_that_makes_them():

@@ -191,6 +191,12 @@ def test_many_devices_are_summed_in_groups():
     assert (rows, meanings, blamed) == (1 + 16 + 2, 3, 1 + 2 + 16)  # heads, groups, sums; causes; phases, groups
 
 
+def test_who_is_waited_for_fits_a_screen():
+    table = ledger("dualpipe", ppsim.Costs(forward=1.1, overlap=2.7), devices=16, microbatches=64).table()
+    assert "OVERLAP_F_B" in table
+    assert max(map(len, table.splitlines())) <= 100
+
+
 def test_nothing_idle_is_said_so():
     found = ledger("1f1b", devices=1, microbatches=3)
     assert found.table() == "no device is ever idle\n"

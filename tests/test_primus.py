@@ -107,6 +107,8 @@ def _set(name, *path, to):
     [
         (_set("config.json", "pp_size", to="eight"), ["config.json", "pp_size", "'eight'", "whole number"]),
         (_set("config.json", "pp_size", to=5), ["pp_rank_4.json", "cannot be read"]),
+        (_set("config.json", "pp_size", to=3), ["pp_rank_3.json", "pp_size is 3", "ranks of one run"]),
+        (_set("config.json", "num_mbs", to=0), ["config.json", "num_mbs=0", "at least 1", str(2**24)]),
         (_set("pp_rank_1.json", "2", "fwd_end", to=None), ["pp_rank_1.json", "2.fwd_end", "a list"]),
         (_set("pp_rank_1.json", "2", "fwd_end", 3, to="x"), ["pp_rank_1.json", "2.fwd_end[3]", "'x'", "a number"]),
         (_set("pp_rank_1.json", "2", "fwd_end", 3, to=-1e9), ["pp_rank_1.json", "2.fwd_end", "before it starts"]),

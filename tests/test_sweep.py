@@ -20,7 +20,9 @@ def test_every_combination_is_there_in_order():
     table = library.sweep(UNIT_COSTS, over=OVER)
     assert [tuple(point.changes.values()) for point in table.points] == [(name, m) for name in NAMES for m in (8, 16)]
     assert [point.measures["makespan"] for point in table.points[:2]] == [33, 57]
-    assert table.to_frame()["makespan"].tolist() == [point.measures["makespan"] for point in table.points]
+    frame = table.to_frame()
+    assert frame["makespan"].tolist() == [point.measures["makespan"] for point in table.points]
+    assert (frame["peak_memory"].dtype, frame["mfu"].max()) == (float, pytest.approx(float("nan"), nan_ok=True))
 
 
 def test_the_document_is_the_same_whoever_works_and_holds_what_the_library_says(tmp_path):

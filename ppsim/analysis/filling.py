@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
-from ppsim.base.documents import checked_entry
+from ppsim.base.documents import as_python, checked_entry
 from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import EqualColumns, SizedColumns
 from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
@@ -73,7 +73,7 @@ def _item(one: Any, place: str) -> FillItem:
     keys = [key.name for key in declarations(FillItem)]
     entry = checked_entry(one, place, f"an item, {EXAMPLE}", keys, ["duration"])
     with error_at(f"{place}: "):
-        return FillItem(**entry)
+        return FillItem(**as_python(entry, place))
 
 
 class IdleSpans(NamedTuple):

@@ -16,7 +16,7 @@ from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
 from ppsim.base.immutable import EqualColumns
 from ppsim.base.rules import checked_methods, declared, described
-from ppsim.base.tables import aligned, even_scale
+from ppsim.base.tables import aligned, even_scale, paragraph
 from ppsim.plan.jitter import Jitter, JitteredPlan
 from ppsim.plan.resolve import Plan, repriced
 from ppsim.timeline import TimelineColumns, timeline_of_plan
@@ -342,7 +342,7 @@ def ledger_parts(found: LedgerColumns) -> tuple[list[list[str]], list[str]]:
         blamed = [f"device {holder} in {kind} {text(seconds)} {scale.symbol}"
                   for holder, kind, seconds in waits.of(number) if seconds > least]  # fmt: skip
         more = f", and {len(blamed) - MAX_BLAMED} more" * (len(blamed) > MAX_BLAMED)
-        notes += [f"  {_name(devices)}: {', '.join(blamed[:MAX_BLAMED])}{more}"] * bool(blamed)
+        notes += paragraph(", ".join(blamed[:MAX_BLAMED]) + more, f"  {_name(devices)}: ") if blamed else []
     return rows, notes
 
 

@@ -42,7 +42,7 @@ class Document:
 
 
 def as_python(value: Any, place: str, depth: int = MAX_DEPTH) -> Any:
-    """Return a value, or the values in mappings and lists, with Python's numbers and lists in place of NumPy's.
+    """Return a value, or the values in mappings and lists, with Python's numbers and lists for tuples and NumPy's.
 
     Raises ConfigError, which starts with `place`, for a value nested beyond `depth`.
     """
@@ -50,7 +50,7 @@ def as_python(value: Any, place: str, depth: int = MAX_DEPTH) -> Any:
         raise ConfigError(f"{place}: nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         return {key: as_python(one, place, depth - 1) for key, one in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [as_python(one, place, depth - 1) for one in value]
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 

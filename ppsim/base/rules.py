@@ -69,7 +69,7 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
-        signature, name = inspect.signature(method), method.__name__
+        signature, name = inspect.signature(method), method.__qualname__.removesuffix(".__init__").split(".")[-1]
         options = [key for key, item in signature.parameters.items() if key != "self" and item.kind != item.VAR_KEYWORD]
         positional = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
 
@@ -100,9 +100,9 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
 
 
 def checked_methods(kind: Class) -> Class:
-    """Return the class after decorating its own public methods with `checked_call`."""
+    """Return the class after decorating its own public methods, and its constructor, with `checked_call`."""
     for name, method in [*vars(kind).items()]:
-        if not name.startswith("_") and isinstance(method, FunctionType):
+        if (name == "__init__" or not name.startswith("_")) and isinstance(method, FunctionType):
             setattr(kind, name, checked_call()(method))
         elif not name.startswith("_") and isinstance(method, classmethod):
             setattr(kind, name, classmethod(checked_call()(method.__func__)))
@@ -239,7 +239,7 @@ def nested(check: Check, depth: int = 1) -> Check:
 
 device_count = whole_number(1, 2**24)
 seed = rule(is_whole, "must be a whole number of at least 0", int)
-flag = rule(lambda value: isinstance(value, bool), "must be true or false")
+flag = rule(lambda value: isinstance(value, bool | np.bool_), "must be true or false", bool)
 text = rule(lambda value: isinstance(value, str) and bool(value.strip()), "must be text")
 fraction = number(lambda value: 0 < value <= 1, "must be a number above 0 and at most 1")
 share = number(lambda value: 0 <= value <= 1, "must be a number from 0 to 1")

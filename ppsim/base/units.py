@@ -7,6 +7,7 @@ import functools
 import math
 import re
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 from ppsim.base.errors import ConfigError, shown
@@ -36,7 +37,7 @@ def parse_quantity(value: Any, unit: str, *, above_zero: bool = False) -> float:
     least = "above 0" if above_zero else "of at least 0"
     legal = f"must be a number of {unit} {least}, or text with a unit such as {EXAMPLES[unit]!r}"
     number = _from_text(value, unit, legal) if isinstance(value, str) else value
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if isinstance(number, bool) or not isinstance(number, Real):  # NumPy's numbers are Real
         raise ConfigError(f"{value!r:.{_LONGEST}} {legal}")
     try:
         number = float(number)

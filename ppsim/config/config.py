@@ -236,13 +236,13 @@ class Config:
 
 
 @checked_call()
-def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read and check a YAML config.
+def load_config(path: AnyConfig, *, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read and check a config.
 
     Parameters
     ----------
-    path : str or PathLike
-        A YAML 1.2 file.
+    path : str, PathLike, dict or Config
+        A YAML 1.2 file, or its sections.
     overrides : mapping of dotted key to value, optional
         New values of keys, such as `{"schedule.name": "gpipe"}`; None (YAML's null) removes a key. Text is read as
         YAML, so "64" is a number; a `pathlib.Path` is a path.
@@ -253,19 +253,14 @@ def load_config(path: str | PathLike[str], *, overrides: Mapping[str, Any] | Non
         The file cannot be read, is not YAML, or breaks rules. The message has one line per fault, with its key, its
         line, its value and the legal values; `error.faults` lists the faults.
     """
-    if not isinstance(path, str | PathLike):
-        raise ConfigError(f"{shown(path)} is not a path of a config; give one such as 'config.yaml'")
     return config_source(path).config(overrides)
 
 
 def _read(place: str) -> Document:
     document = read_yaml_file(place)
-    if document.value is None:
-        raise ConfigError(f"{place}: is empty; write sections such as `schedule:` and `costs:`")
     if not isinstance(document.value, dict):
-        raise ConfigError(
-            f"{place}: {shown(document.value)} is not a config; write sections such as `schedule:` and `costs:`"
-        )
+        found = "is empty" if document.value is None else f"{shown(document.value)} is not a config"
+        raise ConfigError(f"{place}: {found}; write sections such as `schedule:` and `costs:`")
     return document
 
 

@@ -34,8 +34,8 @@ def read_partition(value: Any) -> str | tuple[int, ...] | LayoutString:
     """
     if isinstance(value, LayoutString):
         return value
-    if isinstance(value, list | tuple) and value and all(type(count) is int and count >= 0 for count in value):
-        return tuple(value)
+    if isinstance(value, list | tuple) and value and all(map(is_whole, value)):
+        return tuple(map(int, value))
     if isinstance(value, str) and value.replace(" ", "") in _SHORT:
         return _SHORT[value.replace(" ", "")]
     if isinstance(value, str) and ("|" in value or value.lstrip().startswith("E")):  # a layout string, right or wrong

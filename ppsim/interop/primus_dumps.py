@@ -60,7 +60,9 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     place = str(folder / CONFIG)
     sizes = check_document(_Sizes, read_json(read_text(place), place, WHAT), place, WHAT)
     if not (1 <= sizes.pp_size <= 2**14 and 1 <= sizes.chunks <= 2**14 and 1 <= sizes.num_mbs <= 2**24):
-        raise ConfigError(f"{place}: pp_size, vp_size and num_mbs must be whole numbers of at least 1")
+        raise ConfigError(f"{place}: {sizes} must be at least 1, at most {2**14}, {2**24} and {2**14}")
+    if (surplus := folder / f"pp_rank_{sizes.pp_size}.json").exists():
+        raise ConfigError(f"{surplus}: pp_size is {sizes.pp_size} in {CONFIG}; a folder holds the ranks of one run")
     ranks = [_read_rank(folder / f"pp_rank_{rank}.json", sizes) for rank in range(sizes.pp_size)]
     numbers = sorted(set(ranks[0]).intersection(*ranks), key=int)
     if not numbers:

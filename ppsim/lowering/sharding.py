@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from ppsim.actions import NO_MICROBATCH, Kind, is_copy, is_vocabulary
+from ppsim.base.documents import as_python
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import cached_on
 from ppsim.base.rules import argument, rule, whole_number
@@ -32,11 +33,11 @@ class Window:
 
     def __post_init__(self) -> None:
         argument("max_active_stages", self.max_active_stages, whole_number())
-        if isinstance(self.look_ahead, list | tuple):
-            object.__setattr__(self, "look_ahead", tuple(self.look_ahead))
-        elif isinstance(self.look_ahead, str) and self.look_ahead in (FULL, AUTO):
+        given = as_python(self.look_ahead, "look_ahead")
+        object.__setattr__(self, "look_ahead", tuple(given) if isinstance(given, list) else given)
+        if given in (FULL, AUTO):
             return
-        for distance in self.look_ahead if isinstance(self.look_ahead, tuple) else (self.look_ahead,):
+        for distance in given if isinstance(given, list) else (given,):
             if argument("look_ahead", distance, _distance) > self.max_active_stages:
                 raise ConfigError(
                     f"look_ahead={distance} is above max_active_stages={self.max_active_stages}; a stage that is "

@@ -25,6 +25,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 from PIL import Image
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.rules import is_number
 from ppsim.base.units import time_unit
 from ppsim.plots.palette import FONT, ON_DARK, ON_LIGHT, Theme, reader_style
 from ppsim.plots.scale import number_text, round_ticks
@@ -84,7 +85,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 def checked_width(width: Any) -> float:
     """Return the width of a figure in inches, that of a paper for None; raise ConfigError for an illegal one."""
-    if width is not None and not (type(width) in (int, float) and 1 <= width <= MAX_WIDTH):
+    if width is not None and not (is_number(width) and 1 <= width <= MAX_WIDTH):
         raise ConfigError(f"width={shown(width)} is not a figure width; use a number of inches from 1 to {MAX_WIDTH:g}")
     return PAGE if width is None else float(width)
 

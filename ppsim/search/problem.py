@@ -43,7 +43,7 @@ def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
         if not holds:
             raise BuildError(f"placement={placement!r} with stages_per_device={v}: use stages_per_device={legal}")
         return stages % p if placement in ("one", "loop") else turned
-    if isinstance(placement, str) or not isinstance(placement, Sequence):
+    if isinstance(placement, str) or not (isinstance(placement, Sequence) or np.ndim(placement) == 1):
         raise BuildError(
             f"placement={shown(placement)} is not known; use one of: {', '.join(PLACEMENTS)}, or a list of devices, "
             f"one per stage"

@@ -144,10 +144,11 @@ class Comparison:
         return None if self.current is None else change_between(self.current.iteration_time, run.iteration_time)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table."""
-        pandas = need("pandas", "a table of schedules")
+        """Return the rows as a pandas table; unknown measures are NaN."""
         names = [measure.name for measure in shown_in("compare")]
-        return pandas.DataFrame(self.rows(), columns=["schedule", "asynchronous", *names, *_LAST_COLUMNS])
+        columns = ["schedule", "asynchronous", *names, *_LAST_COLUMNS]
+        frame = need("pandas", "a table of schedules").DataFrame(self.rows(), columns=columns)
+        return frame.astype({name: float for name in names if frame[name].dtype == object})
 
     @checked_call(hint="save(path) writes a chart to a file")
     def plot(

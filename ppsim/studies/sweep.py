@@ -68,9 +68,10 @@ class Sweep:
         return [{**one.changes, "refused": one.refused} for one in self.points if is_left_out(one.refused)]
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table."""
-        pandas = need("pandas", "a table of points")
-        return pandas.DataFrame(self.rows(), columns=[*self.keys, *POINT_MEASURES, "layout_string", "refused"])
+        """Return the rows as a pandas table; unknown measures are NaN."""
+        columns = [*self.keys, *POINT_MEASURES, "layout_string", "refused"]
+        frame = need("pandas", "a table of points").DataFrame(self.rows(), columns=columns)
+        return frame.astype({name: float for name in POINT_MEASURES if frame[name].dtype == object})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the points as plain Python values, equal for every run (schema ppsim.sweep/1)."""
