@@ -1051,7 +1051,7 @@ def test_a_sweep_is_drawn_over_a_key_with_several_numbers_that_ran():
     assert figure.axes[0].get_xlabel() == "microbatches"
     assert [text.get_text() for text in figure.axes[0].texts] == ["4 devices"]
     (text,) = figure.legends[0].get_texts()
-    assert text.get_text() == "refused: 8 microbatches, 5 devices and 1 more"
+    assert text.get_text() == "refused: 5 devices"  # both that have them
     assert text.get_window_extent().x0 < 0.1 * figure.bbox.x1  # without a symbol, as the chart has none
 
 
@@ -1086,13 +1086,28 @@ def test_schedules_off_a_front_are_named_at_their_slowest_run_and_equal_ones_are
     assert sizes.count(max(sizes)) == 2 * 2 + 5  # both ends of lines with a point on the front, one of others
 
 
-def test_of_more_than_six_schedules_those_off_the_front_are_pale_and_have_no_names():
-    names = ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "hanayo", "chimera"]
-    points = [(1.0 + at, 9.0 - (at == 6)) for at, _ in enumerate(names)]
-    (axes,) = draw_front(points * 2, [""] * 14, "memory", "bytes", groups=names * 2).axes
-    keys = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    pale = [name for name in names if to_hex(keys[name].get_facecolor()[0]) not in COLOURS["light"]]
-    assert pale == names[1:6]
+def test_a_run_looks_alike_in_the_lines_and_the_front_of_a_sweep_and_all_schedules_are_named():
+    names = "1f1b gpipe eager-1f1b looped-bfs interleaved-1f1b 1f1b-v grouped-interleaved hanayo zb-h1 zb-h2 zb-v"
+    names += " v-half v-min zb-1p zb-2p dualpipe dualpipe-v stp chimera bpipe interleaved-zb"
+    over = {"schedule.name": names.split(), "schedule.microbatches": [16, 32, 64]}
+    sweep = ppsim.sweep({"schedule": {"devices": 8}}, over, workers=1)
+    lines, front = sweep.plot(), sweep.plot_front()
+    looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
+    points = [part for part in front.axes[0].collections if not len(part.get_offsets())]  # of the legend
+    symbols = {part.get_label(): part.get_paths()[0].vertices.tobytes() for part in points}
+    assert len({(symbols[part.get_label()], to_hex(part.get_facecolor()[0])) for part in points}) == len(points)
+    for part in points:
+        if part.get_label() in looks:  # hanayo, chimera, stp, 1f1b-v, v-half, v-min, dualpipe
+            assert to_hex(part.get_facecolor()[0]) == looks[part.get_label()][0]
+    assert len({*looks} & {*symbols}) > 5
+    assert [text.get_text() for text in front.legends[0].get_texts()] == ["Pareto front, without gains under 0.5 %"]
+    assert not [text for text in front.axes[0].texts if text.get_text() == "16" and text.xy[0] != 4.0]  # v-min is alone
+
+
+def test_a_measure_that_is_unknown_is_not_drawn():
+    sweep = ppsim.sweep({"schedule": {"name": "1f1b", "devices": 4}}, {"schedule.microbatches": [8, 16]}, workers=1)
+    with pytest.raises(ppsim.ConfigError, match=r"cannot plot mfu .*: it needs sections model"):
+        sweep.plot("mfu")
 
 
 def test_a_front_far_beyond_a_limit_has_its_unit():
@@ -1113,7 +1128,7 @@ def test_charts_of_a_sweep_name_what_is_refused():
     for figure in (sweep.plot(), sweep.plot_front()):
         words = [text.get_text() for text in figure.legends[0].get_texts()]
         assert "refused: dualpipe, 4 microbatches" in words
-    for refused, said in {("a, 1",): "a, 1", ("a, 1", "a, 2", "b, 1"): "a, 1 and 2 more"}.items():  # not all of a
+    for refused, said in {("a, 1",): "a, 1", ("a, 1", "a, 2", "b, 1"): "a, 1 and 2 more runs"}.items():  # not all of a
         figure = draw_lines({"c": [(4, 1.0), (8, 2.0)]}, "m", "step time", "seconds", refused=refused)
         assert [text.get_text() for text in figure.legends[0].get_texts()] == [f"refused: {said}"]
 
@@ -1211,11 +1226,10 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     assert [*{*over["schedule.name"]} - {*shown}] == ["gpipe"]
     for name in shown:
         drawn = next(look for names, look in looks.items() if name in names.split(", "))
-        if name != "1f1b":  # one line with gpipe
-            assert to_hex(keys[name].get_facecolor()[0]) == drawn[0]
+        assert to_hex(keys[name].get_facecolor()[0]) == drawn[0]
     assert len({to_hex(keys[name].get_facecolor()[0]) for name in shown}) == 5
     written = [text.get_text() for text in front.axes[0].texts]
-    assert "16" in written
+    assert "zb-v, 16" in written  # 16 alone might be that of another schedule of its column
     assert {"zb-v, 64", "dualpipe, 64"} & {*written}  # the front names its schedules
     for figure in (lines, front):
         figure.draw_without_rendering()

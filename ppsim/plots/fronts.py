@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
@@ -19,14 +19,14 @@ from ppsim.analysis.memory import HEADROOM
 from ppsim.base.units import axis_unit, counted, percent_text
 from ppsim.plots import many_runs
 from ppsim.plots.figures import SMALL, figure_of, follows_page, font_points, settings, titled_axes, wrapped
-from ppsim.plots.palette import Theme, mixed, theme_of
+from ppsim.plots.palette import Theme, theme_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _CORNERS = 5  # named points of a front
-_MAX_COLOURED, _PALE = 6, 0.85  # of more schedules, those off the front have colours of this strength
+_CROWD = 6  # of more schedules, those off the front have the name of their slowest run alone
 _TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
 _FEW = 3  # runs beyond the axis that have a name each
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
@@ -85,6 +85,7 @@ def draw_front(
         every = [_FrontRun(*pair, *own, many_runs.fit_within(pair[0], limit)) for pair, own in columns]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
         joined, (word, text) = grouped and word != "", many_runs.swept_axis(word, values)
+        looks = many_runs.styles_of(groups, theme) if grouped else {None: {"color": colours.quiet, "marker": "o"}}
         every = _distinct_groups(every) if joined else every
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
@@ -101,7 +102,7 @@ def draw_front(
         axes.margins(margin if grouped else 0.08, margin)  # names of groups have space at the left
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
-        styles = _styles(every, {runs[at].group for at in front}, colours, grouped)
+        styles = {run.group: many_runs.look_of(str(run.group).split(", "), looks) for run in every}
         ends = _ends(runs, {*front}) if joined else {}
         _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
         if (edge := near and near * byte) is not None:
@@ -125,7 +126,9 @@ def draw_front(
         others = ends if joined else range(len(runs) if len(runs) <= many_runs.MAX_BARS else 0)
         placed = list[_Name]()
         for at in dict.fromkeys([front[-1], front[0], *corners, *others]):
-            run, is_whole = runs[at], at in front or ends.get(at, not grouped)
+            run = runs[at]  # its number alone would be read with another line of its column
+            away = [abs(one.memory / run.memory - 1) for one in runs if one.group != run.group]
+            is_whole = at in front or ends.get(at, not grouped) or (joined and min(away, default=1.0) < _TIE)
             own = text(run.value) if joined else run.name
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
@@ -160,7 +163,7 @@ def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, bool]:
     groups = {run.group: [at for at, one in enumerate(runs) if one.group == run.group] for run in runs}
     slowest = {max(mine, key=lambda at: runs[at].seconds): not {*mine} & front for mine in groups.values()}
     others = [at for mine in groups.values() for at in (mine[0], mine[-1])
-              if len(groups) <= _MAX_COLOURED or {*mine} & front]  # fmt: skip
+              if len(groups) <= _CROWD or {*mine} & front]  # fmt: skip
     return {**slowest, **{at: False for at in others if at not in slowest}}
 
 
@@ -213,17 +216,6 @@ def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) ->
     return found
 
 
-def _styles(runs: Sequence[_FrontRun], best: set[Any], theme: Theme, grouped: bool) -> dict[Any, dict[str, Any]]:
-    """Return the style by group; if there are many, those that are not among the `best` are pale."""
-    kinds = [*dict.fromkeys(run.group for run in runs)]
-    if not grouped:  # names say what they are
-        return {kind: {"color": theme.quiet, "marker": "o"} for kind in kinds}
-    styles = many_runs.styles_of(kinds, theme.name)
-    for kind in {*kinds} - best if len(kinds) > _MAX_COLOURED else ():
-        styles[kind]["color"] = mixed([(styles[kind]["color"], _PALE), (theme.paper, 1 - _PALE)])
-    return styles
-
-
 def _draw_points(
     axes: Axes, points: Sequence[tuple[float, float]], runs: Sequence[_FrontRun], styles: dict[Any, dict[str, Any]],
     theme: Theme, marked: set[int] | None, grouped: bool,
@@ -269,13 +261,14 @@ def _draw_names(
     every, limits = ([path for alpha, path in drawn if alpha and alpha >= least] for least in (0, 1))
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
     named, leaders = list[Bbox](), list[Path]()
-    for one in names:
+    for number, one in enumerate(chain(names, (one for one in names if one.replaces not in done))):  # then across lines
         at = axes.transData.transform(one.point)
-        both = one.words, one.words.replace(", ", ",\n")
+        both = [*dict.fromkeys((one.words, ",\n".join(one.words.rsplit(", ", 1)), one.words.replace(", ", ",\n")))]
         near = [place for place in one.offsets if abs(place[0][1]) < _NEARBY]
         tries = *product([every], both, near), *product([limits], both, near[:2]), *product([every], both, one.offsets)
         for avoided, words, (offset, side) in (
             *tries,
+            *product([limits], both, near if number >= len(names) else []),
             *product([[]], both, one.offsets if one.is_strong or not one.replaces else ()),
         ):
             style: Any = {"textcoords": "offset points", "fontsize": font_points(SMALL), "color": one.ink}

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ppsim.analysis.memory import HEADROOM, fit_in_words
 from ppsim.base.rules import is_number
-from ppsim.base.units import axis_unit, format_quantity, percent_text
+from ppsim.base.units import axis_unit, counted, format_quantity, percent_text
 from ppsim.costs import Costs
 from ppsim.families.registry import families
 from ppsim.plots.figures import PIXELS, SMALL, figure_of, follows_page, font_points, settings, text_width, titled_axes
@@ -72,8 +72,8 @@ def draw_lines(
         ends, fits, letters = [], fits or {}, int(_LETTERS * figure.get_figwidth())
         distinct = distinct_lines(lines, fits)
         joint = [("; " if ", " in names[0] else ", ").join(names) for names, _ in distinct]
-        looks = styles_of(joint if len(joint) > 1 else [f"{joint[0]}, {what}"], theme)  # alone: that of its schedule
-        every = zip(distinct, joint, looks.values(), strict=True)
+        looks = styles_of(lines if len(lines) > 1 else [f"{joint[0]}, {what}"], theme)  # alone: that of its schedule
+        every = zip(distinct, joint, [look_of(names, looks) for names, _ in distinct], strict=True)
         for (names, pairs), name, style in sorted(every, key=lambda line: -line[0][1][-1][1]):  # as a legend has them
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
@@ -114,7 +114,7 @@ def explain_states(axes: Axes, states: Iterable[str], theme: Theme, refused: Seq
     for state in sorted({*states} & {*_STATE_WORDS}):
         axes.plot((), (), "o", color=theme.quiet, label=_STATE_WORDS[state], **looks_of(state, theme))
     if refused:
-        words = f"refused: {refused[0]}" + f" and {len(refused) - 1} more" * (len(refused) > 1)
+        words = f"refused: {refused[0]}" + f" and {counted(len(refused) - 1, 'more run')}" * (len(refused) > 1)
         axes.plot((), (), linestyle="", label=words)  # words alone
 
 
@@ -124,25 +124,35 @@ def fit_within(peak: float, limit: float | None) -> str:
 
 
 def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:
-    """Return the style by name; a schedule has the same style in all charts, and so has the first of its variants.
+    """Return the style by name, the most common schedule first; names of all runs give the same styles in all charts.
 
-    If a more common one has its colour, it has a free one, as variants have, of the rarest family; a line alone without
-    a schedule has those of the first. Once all are used, lines are dashed, then dotted.
+    The first variant of a schedule has the style of the schedule. If a more common one has its symbol or colour, it has
+    a free one of the rarest family; a line alone without a schedule has those of the first. Once all colours are used,
+    lines are dashed, then dotted.
     """
     colours, names, places = COLOURS[theme][:-1], [*names], dict[int, Any]()
     known = {name: [_PLACES[part] for part in re.split(r"[:,;]\s*", str(name)) if part in _PLACES] for name in names}
-    for place, name in sorted((min(found), name) for name, found in known.items() if found):
-        places.setdefault(place % len(MARKERS), name)
+    ranks = {name: min(found, default=len(_PLACES)) for name, found in known.items()}
+    firsts = {rank: name for name, rank in reversed(ranks.items()) if known[name]}  # the first variants
+    order = sorted(ranks, key=lambda name: (firsts.get(ranks[name]) != name, ranks[name]))
+    for rank, name in sorted(firsts.items()):
+        places.setdefault(rank % len(MARKERS), name)
     rarest = chain([0] * (len(names) == 1), range(len(MARKERS) - 1, -1, -1), count(len(MARKERS)))
     free, found, used = (place for place in rarest if place not in places), {}, dict.fromkeys(colours, 0)
-    places |= {next(free): name for name in names if name not in places.values()}
-    for place, name in sorted(places.items()):
-        marker, own = [*MARKERS][place % len(MARKERS)], colours[place % len(colours)]
+    own = {name: place for place, name in places.items()}
+    own |= {name: next(free) for name in order if name not in own}
+    for name in order:
+        marker, usual = [*MARKERS][own[name] % len(MARKERS)], colours[own[name] % len(colours)]
         inks = {one["color"] for one in found.values() if one["marker"] == marker}  # no two have symbol and colour
-        ink = min(reversed(colours), key=lambda one: (one in inks, used[one], one != own))
+        ink = min(reversed(colours), key=lambda one: (one in inks, used[one], one != usual))
         found[name] = {"color": ink, "marker": marker, "linestyle": _DASHES[used[ink] % 3]}
         used[ink] += 1
-    return {name: found[name] for name in names}
+    return found
+
+
+def look_of(names: Sequence[str], looks: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    """Return the style of runs that coincide: that of the most common schedule among them."""
+    return next(look for name, look in looks.items() if name in names or len(looks) == 1)
 
 
 def distinct_lines(

@@ -114,7 +114,9 @@ class Sweep:
                 lines.setdefault(name, []).append((number, value))
                 fits[name, number] = "fits" if peak is None else fit_within(peak, limit or self.limit)
         if not lines:
-            raise ConfigError(f"there is no {measure} over {over} to draw; sweep numbers, such as 8:128:x2")
+            known = any((point.measures or {}).get(measure) is not None for point in self.points)
+            fix = "sweep numbers, such as 8:128:x2" if known else "it needs sections model and hardware in the config"
+            raise ConfigError(f"cannot plot {measure} over {over}: {fix}")
         title_of, unit = _IN_CHARTS.get(measure, kind.title), kind.short_unit or kind.unit
         if (measure, over) == ("iteration_time", "schedule.microbatches"):  # more work takes longer
             title_of += " per microbatch"
@@ -144,30 +146,39 @@ class Sweep:
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
-        names = [self._name(point, "schedule.name") for point, _ in runs]
+        varied = _varied(self.keys, [run for run, _ in runs])
+        names = [self._name(point, "schedule.name", varied) for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
-        if "schedule.devices" in self._varied:
+        if "schedule.devices" in varied:
             sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
             step += f" on {min(sizes):g} to {max(sizes):g} devices"
         words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "refused": self._refused}
-        words |= {"what": self.name, "heading": title}
-        if len(varied := [key for key in self._varied if key != "schedule.name"]) == 1:
-            words["varied"] = short_key(varied[0]).replace("_", " "), [run.changes[varied[0]] for run, _ in runs]
+        common = [_value_name(key, runs[0][0].changes[key]) for key in self._varied if key not in varied]
+        name, *costs = self.name.split(" · ")
+        words |= {"what": " · ".join([", ".join([*filter(None, [name]), *common]), *costs]), "heading": title}
+        if len(others := [key for key in varied if key != "schedule.name"]) == 1:
+            words["varied"] = short_key(others[0]).replace("_", " "), [run.changes[others[0]] for run, _ in runs]
         return draw_front(pairs, names, memory.title, memory.short_unit or memory.unit, width, theme=theme, **words)
 
-    def _name(self, point: Candidate, over: str = "") -> str:
-        """Return the values of a point that differ between points, in words, without that of `over`."""
-        varied = sorted(self._varied or self.keys, key=lambda key: key != "schedule.name")
-        return ", ".join(_value_name(key, point.changes[key]) for key in varied if key != over)
+    def _name(self, point: Candidate, over: str = "", varied: Sequence[str] = ()) -> str:
+        """Return the values of a point that differ between points, or of `varied`, in words, without that of `over`."""
+        keys = sorted(varied or self._varied or self.keys, key=lambda key: key != "schedule.name")
+        return ", ".join(_value_name(key, point.changes[key]) for key in keys if key != over)
 
     @property
     def _refused(self) -> list[str]:
-        return [self._name(point) for point in self.points if point.measures is None]
+        """The names of refused points, or the value that these alone have, such as tensor 8."""
+        ran, refused = ([one for one in self.points if (one.measures is None) == is_refused] for is_refused in (0, 1))
+        for key in self._varied if refused else ():
+            values = {str(one.changes[key]) for one in refused}
+            if len(values) == 1 and not values & {str(one.changes[key]) for one in ran}:
+                return [_value_name(key, refused[0].changes[key])]
+        return [*map(self._name, refused)]
 
     @property
     def _varied(self) -> list[str]:
-        return [key for key in self.keys if len({str(one.changes[key]) for one in self.points}) > 1]
+        return _varied(self.keys, self.points)
 
     def _number(self) -> str:
         for key in reversed(self.keys):
@@ -301,6 +312,11 @@ def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
     except ConfigError as error:
         return error.faults
     return []
+
+
+def _varied(keys: Iterable[str], points: Sequence[Candidate]) -> list[str]:
+    """Return the keys whose values differ between points."""
+    return [key for key in keys if len({str(one.changes[key]) for one in points}) > 1]
 
 
 def _value_name(key: str, value: Any) -> str:
