@@ -106,11 +106,12 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "idle": steady_bubble_fraction(timeline),
         "tick": tick_seconds(timeline),
         "box": boxes.median,
+        "period": boxes.period,
+        "longest_mixed": boxes.longest_mixed,
         "areas": [
             {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)}
             for one in sorted(areas(boxes), key=lambda one: one.first - one.last)  # the widest has the name of several
         ],
-        "longest": float(boxes.length.max(initial=0.0)),
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
         "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",

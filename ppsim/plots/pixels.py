@@ -15,8 +15,7 @@ from ppsim.plots.boxes import SHORTEST, Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
-# reference pixels: mixtures of longer periods keep their actions, in a picture that mixes, and in one that need not
-_LONGEST_PERIOD, _SHORT_PERIOD = 24.0, 12.0
+_SHORT_PERIOD = 12.0  # reference pixels: mixtures of longer periods keep their actions, in a picture that need not mix
 _IDLE = 0.6  # of the longest stretch of one kind within a mixture: the longest idle time there
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
 _REACH = 1 + WINDOWS.max()  # of all of them, in halves of one
@@ -57,7 +56,7 @@ def mixing_scale(boxes: Boxes) -> float:
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
     """Return whether boxes mix their colours; all charts of a picture do that have short periods, if one does."""
-    return second < mixing_scale(boxes) or (second < boxes.mixing and boxes.period * second <= _LONGEST_PERIOD)
+    return second < mixing_scale(boxes) or (second < boxes.mixing and boxes.period * second <= scale.LONGEST_PERIOD)
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +77,7 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
     first, last = (one[None] for one in bins(columns, foot, finish))
     period, pixel = boxes.period, dense / columns.per_second
-    if not (is_mixed(boxes, 1 / pixel) and 0 < period <= _LONGEST_PERIOD * pixel):
+    if not (is_mixed(boxes, 1 / pixel) and 0 < period <= scale.LONGEST_PERIOD * pixel):
         return first, last
     mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
     start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]

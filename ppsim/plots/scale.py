@@ -29,6 +29,7 @@ NEARLY = 0.2  # of the median length of a device's boxes of a kind: boxes this c
 DIGIT = 0.56  # width of a digit, as a fraction of its size
 LETTER, LETTER_ROOM = 0.55, 2.0  # digits by which W is wider than one; pixels of free width that a letter adds
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # maximum size of a number, as a fraction of its box's height and width
+LONGEST_PERIOD = 24.0  # pixels: mixtures of longer periods keep their actions
 SAME = 0.01  # relative: predicted steps that differ by less count as equal
 AT_BOUND = "at bound"  # a timeline at its lower bound: no order with the same peaks is faster
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
@@ -36,7 +37,7 @@ RULES = {  # of the page's script
     "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
     "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
     "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "letter_room": LETTER_ROOM, "high": NUMBER_HIGH,
-    "wide": NUMBER_WIDE, "same": SAME,
+    "wide": NUMBER_WIDE, "period": LONGEST_PERIOD, "same": SAME,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from importlib.resources import files
 from os import PathLike
 from typing import Any, NamedTuple
 
+from ppsim.actions import Kind
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import escaped
@@ -99,7 +100,7 @@ def viewer_html(
     }
     about = "In words" + (f", step {iterations.numbers[iterations.shown]}" if iterations is not None else "")
     title = title or (title_text(timelines[0]) if len(charts) == 1 else common_title(timelines))
-    texts = "\0".join([style(), script(iterations is not None), json.dumps([charts, steps])])
+    texts = "\0".join([style(iterations is not None), script(iterations is not None), json.dumps([charts, steps])])
     return filled(
         _read("viewer.html"),
         {
@@ -127,18 +128,18 @@ def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
     return f'<h1>{html.escape(title)}</h1><div id="measures">{measures}</div>{lead and f"<p>{sentences}</p>"}'
 
 
-def style() -> str:
+def style(measured: bool = False) -> str:
     """Return the style sheet of the viewer, for all pages that contain one; the script sets its colours."""
-    return re.sub(r"(?m) */\*.*?\*/|^ +|(?<=[{;]) | (?=[{}])", "", _read("viewer.css"))
+    rules = _read("measured.css") * measured + _read("viewer.css")
+    return re.sub(r"(?m) */\*.*?\*/|^ +|(?<=[{;]) | (?=[{}])", "", rules)
 
 
 def _themes() -> str:
     """Return the themes as the script's JSON, kinds by name."""
-    themes = {}
+    themes, inks = {}, [palette.LIGHT.on[kind] for kind in (Kind.F, Kind.B)]  # light and dark text on any colour
     for name, theme in palette.THEMES.items():
-        colours = {key: value for key, value in vars(theme).items() if key != "name"}
-        letters = {key: {kind.name: colour for kind, colour in colours[key].items()} for key in ("kinds", "on")}
-        themes[name] = {**colours, **letters, "on_lanes": theme.on_lanes}
+        colours = {key: value for key, value in vars(theme).items() if key not in ("name", "on")}
+        themes[name] = {**colours, "inks": inks, "kinds": {kind.name: colour for kind, colour in theme.kinds.items()}}
     return json.dumps(themes, separators=(",", ":"))
 
 
@@ -146,7 +147,8 @@ def _themes() -> str:
 def script(measured: bool = False) -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer; `measured` has iterations."""
     read = "".join(map(_read, _SCRIPTS if measured else _SCRIPTS[:-1]))
-    parts = re.sub(r" (=>?) ", r"\1", re.sub(r"(?m)(^| {3})// .*$|^ +", "", read))  # no comments, few blanks
+    read = re.sub(r"(?m)(^| {3})// .*$|^ +", "", read)  # no comments, and few blanks
+    parts = re.sub(r" ([=!<>+-]?=>?|[=!]==|&&|\|\||\?\??|:) ", r"\1", read)
     themes = f"const THEMES = {_themes()};\nconst RULES = {json.dumps(RULES)};\n"
     ending = "return Object.assign(startViewer, { make, signed, unitFor, inUnit });\n})();\n"
     return f'const startViewer = (() => {{\n"use strict";\n{themes}{parts}{ending}'

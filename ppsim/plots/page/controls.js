@@ -52,8 +52,8 @@ function build(root) {
     parts.switches.append(one);
   }
   parts.switches.append(Object.assign(button("Play", "", play), { className: "touch" }));   // what Space does elsewhere
-  parts.search.addEventListener("input", () => find(0));
-  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(event.shiftKey ? -1 : 1); if (event.key === "Escape") canvas.focus(); });
+  parts.search.addEventListener("input", () => { entered = 0; find(0); });
+  parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(entered++ && (event.shiftKey ? -1 : 1)); if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", rest);
   parts.table.addEventListener("toggle", fillTable);
   parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0)); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
@@ -64,7 +64,6 @@ function turn(name) {   // shows a part, or hides it; without the path the view 
   if (name === "critical") { tell(""); if (step >= 0) goBack(); }
   step = -1; hovered = null;
   refresh();
-  if (name === "transfers" && on.has(name) && !charts.some(hasLines)) tell(`transfers need larger boxes: ${phone() ? "pinch" : "double click where you want to see them"}`);
 }
 
 function goBack() { if (viewBefore) { Object.assign(view, viewBefore); viewBefore = null; clamp(); } }
@@ -115,13 +114,13 @@ function fillLegend() {   // only what is drawn
   add(charts.some(isMixed), "narrow actions mix their colours");
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : `later stage${charts.some(hasLengths) ? ": longer line" : ""}`, theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
-  parts.legend.style.setProperty("--mark", theme.on[first]);
+  parts.legend.style.setProperty("--mark", inkOn(theme.kinds[first]));
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
   for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" && charts.some((chart) => chart.lanes.some((one) => one.sort === part.sort && isFramed(chart, one))) ? "edged" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
-  add(on.has("transfers"), ...(lined ? ["transfer; of a backward: dashed", theme.edge, "line hair"] : ["boxes too small for transfers"]));
+  add(on.has("transfers"), ...(lined ? ["transfer; of a backward: dashed", theme.edge, "line hair"] : [`boxes too small for transfers: ${phone() ? "pinch" : "double click"}`]));
   add(on.has("critical") || (followed.length > 1 && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
   add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
@@ -133,12 +132,12 @@ function fillLegend() {   // only what is drawn
 }
 
 function rest() { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); }
-let place = 0;   // index of the hit
+let place = 0, entered = 0;   // index of the hit; how often Enter was pressed, which first takes the one in sight
 function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return rest();
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
-  const { chart, item } = found[place] ?? {}; if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${found.length > 1 ? " (Enter: next)" : ""}: `); }
+  const { chart, item } = found[place] ?? {}; if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${entered && found.length > 1 ? " (Enter: next)" : ""}: `); }
   else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F5: stage, kind, microbatch`); }
 }
 
@@ -159,7 +158,7 @@ function choose(chart, item, before = "", reveals = true) {   // choose an item 
   clamp();
 }
 
-function grow(chart) { if (isLow(chart)) { viewBefore ||= { ...view }; view.row = 12; } }   // legible rows
+function grow(chart) { if (isLow(chart)) { const { rows } = partOf(chart); viewBefore ||= { ...view }; view.row = rows / Math.max(Math.floor(rows / 12), 1); } }   // legible rows, none of them cut
 function reveal(chart, item) {   // move the view so that the item is visible
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
   viewBefore ||= { ...view };
@@ -171,7 +170,7 @@ function reveal(chart, item) {   // move the view so that the item is visible
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }
   const { rows, end, first, row, hidden } = places().find((one) => one.chart === chart), top = chart.deviceOf(item) * row;
-  if (hidden && (first + top < rows || first + top + row > end)) view.top = (top + (row - end + rows) / 2) / hidden;
+  if (hidden && (first + top < rows || first + top + row > end)) view.top = Math.round((top + (row - end + rows) / 2) / row) * row / hidden;
   if (rows < CAPS) view.y -= CAPS + HEAD - rows;
   if (end > CAPS + pane()) view.y += end - CAPS - pane();
 }

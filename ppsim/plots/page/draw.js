@@ -35,9 +35,8 @@ function within(x1, y1, x2, y2, paint) {
   context.restore();
 }
 
-function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest, plate } = {}) {
+function write(text, x, y, { size = 11, bold = false, align = "left", colour = theme.quiet, line = "alphabetic", widest } = {}) {
   context.font = font(size, bold); context.textAlign = align; context.textBaseline = line;
-  if (plate) veil(0.75, x - plate / 2, y - 8, plate, 15);
   context.fillStyle = colour; context.fillText(text, x, y, widest);
   return measure(text);
 }
@@ -95,7 +94,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     if (on.has("ledger") && !phone()) drawCauses(place, first, last);
   });
   const seen = (place.end - place.rows) ** 2 / (place.row * chart.devices);   // which rows are seen
-  if (hidden) { fillBox(theme.text, rightEdge() + 5, place.rows + view.top * (place.end - place.rows - seen), 3, seen); }
+  if (hidden) { fillBox(theme.edge, rightEdge() + 5, place.rows + view.top * (place.end - place.rows - seen), 3, seen); }
   if (place.memory) drawMemory(place);
 }
 
@@ -117,28 +116,22 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
   }
 }
 
-const hasAreas = (chart) => boxWidth(chart) < (rowHeight(chart) < 6 ? 6 : 4);   // nobody sees single boxes
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
-  const path = [...place.path].filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = [];
-  for (const { words, spans: [first, last, top, bottom] } of hasAreas(chart) ? chart.areas : []) {
-    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], wide = widthOf(words), half = wide / 2 + 2;
-    if (x2 - x1 < 2 * half || (y2 - y1) * place.row - gap < 14) continue;
+  const path = [...place.path].filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = new Set();
+  for (const { words, spans: [first, last, top, bottom] } of isFlat(chart) ? chart.areas : []) {
+    const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], half = widthOf(words) / 2 + 2;
+    if (x2 - x1 < 2 * half || (y2 - y1) * place.row - gap < 14 || (named.has(words) && chart.areas.filter((one) => one.words === words).length > 3)) continue;   // once is enough
     const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + half, x2 - half), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
-    const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < half + 2) && isTrue(chart, words, x, wide, [-6, 0, 6].map((by) => between(Math.floor((y + by - place.first) / place.row), begin, end - 1))) && !path.some((item) => toX(chart.end(item)) > x - half - 2 && toX(chart.start(item)) < x + half + 2 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
-    if (!spot || named.some(([other, y]) => other === words && Math.abs(y - spot[1]) < 60)) continue;   // once is enough
-    named.push([words, spot[1]]);
-    write(words, ...spot, { align: "center", line: "middle", colour: theme.text, plate: 2 * half });
+    const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < half + 2) && !path.some((item) => toX(chart.end(item)) > x - half - 2 && toX(chart.start(item)) < x + half + 2 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
+    if (!spot) continue;
+    named.add(words);
+    write(words, ...spot, { align: "center", line: "middle", colour: inkAt(place, ...spot) });
   }
 }
 
-function isTrue(chart, words, x, wide, devices) {   // whether a name says what its place shows: the mean of an area can be found nowhere in it
-  const named = words.split(" + ");
-  return (named[1] ? [-1, -0.5, 0, 0.5] : [-0.5, 0]).every((part) => {
-    const found = {}, [from, to] = [part, part + 0.5].map((one) => toTime(x + one * wide));
-    for (const device of devices) for (const [title, seconds] of sharesAt(chart, device, from, to))
-      for (const name of title.includes(" and ") ? "FB" : [title.split(" ")[0]]) found[name] = (found[name] || 0) + seconds / devices.length / (to - from);
-    return named.every((name) => found[name] > 0.03) && Object.entries(found).every(([name, share]) => named.includes(name) || share < 0.2);
-  });
+function inkAt(place, x, y) {   // of text on a mixture
+  const { shares } = footprint(place, x, y), colourOf = (title) => { const kind = place.chart.kinds.find((one) => one.title === title); return kind ? theme.kinds[kind.name] : theme.idle; };
+  return inkFor(sumOf([...shares].map(([title, part]) => part * bright(colourOf(title)))) / sumOf(shares.values()));
 }
 
 function drawRow(chart, place, device) {
@@ -153,14 +146,14 @@ function drawRow(chart, place, device) {
     }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
-  const is_mixed = pixels(chart.longest) < 3 || isMixed(chart);
+  const is_mixed = isMixed(chart);
   if (is_mixed && !chart.instants && !chart.begins.size) return;
   for (let box = first; box < last; box++) {
     const wide = pixels(chart.duration(box)), x = toX(chart.start(box));
     if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3 || is_mixed) continue;
     drawGap(band, x, wide);
-    drawMarks(chart, box, band, x, wide, device, place.numbers ??= numbersOf(chart), place.path.has(box) * (1 + pathWidths(chart)[1] / 2 - belowRow(chart)));
+    drawMarks(chart, box, band, x, wide, device, place, place.path.has(box) * (1 + pathWidths(chart)[1] / 2 - belowRow(chart)));
   }
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
@@ -168,12 +161,12 @@ function drawRow(chart, place, device) {
 const isFramed = (chart, part) => !isLow(chart) && pixels((part.shortest ??= Math.min(...chart.column[`${part.sort} length`])) * chart.tick) > 5;   // all optimizer steps or none
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
-function drawMarks(chart, box, { top, tall }, x, wide, device, numbers, covered) {   // underline, overline and number of a box, or of both parts of a slot, above what a path covers
-  const parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
+function drawMarks(chart, box, { top, tall }, x, wide, device, place, covered) {   // underline, overline and number of a box, or of both parts of a slot, above what a path covers; no number in a row that is cut
+  const numbers = place.numbers ??= numbersOf(chart), parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   const thick = between(Math.round(0.14 * each), 2, 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
-    context.fillStyle = theme.on[letter];
+    const ink = context.fillStyle = inkOn(theme.kinds[letter]);
     if (numbers.tall / parts.length >= 6 && hasMark(chart, wide)) {
       const part = wide < 4 * (chart.locals - 1) ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
@@ -182,7 +175,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, numbers, covered)
     if (chart.dimmed && chart.faulty) return;
     const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch), free = each - covered * (half === parts.length - 1);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
-    if (size && size < free && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + free / 2 + size * 0.36 + shift, { size, align: "center", colour: theme.on[letter], widest: wide - 2 });
+    if (size && size <= free + 1 && y >= place.rows - 1 && y + each <= place.end + 1 && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + free / 2 + size * 0.36 + shift, { size, align: "center", colour: ink, widest: wide - 2 });
   });
 }
 
@@ -238,15 +231,15 @@ function drawLane(chart, place, device, part) {
     context.fillStyle = theme.lanes[part.sort];
     if (alone) context.fillRect(Math.round(x + wide / 2 - 0.75), top, 1.5, tall); else context.fillRect(x, top, wide, tall);   // a short span alone has a pixel of its colour
     const text = part.numbered || part.staged ? nameOf(chart, item).match(part.numbered ? /\d*$/ : /^\d*/)[0] : "";
-    if (tall >= RULES.lowest && text.length * RULES.sizes[0] * RULES.digit + RULES.room[0] <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: RULES.sizes[0], align: "center", colour: theme.on_lanes[part.sort] });
+    if (tall >= RULES.lowest && text.length * RULES.sizes[0] * RULES.digit + RULES.room[0] <= wide) write(text, x + wide / 2, top + tall / 2 + 3.2, { size: RULES.sizes[0], align: "center", colour: inkOn(theme.lanes[part.sort]) });
   }
 }
 
 function drawOutline(chart, place, item) {
   if (chart.isTransfer(item)) return;
   const { top, tall } = bandOf(chart, place, chart.deviceOf(item), chart.isBox(item) ? chart.band : chart.partOf(item).lane);
-  context.beginPath(); context.rect(toX(chart.start(item)), top - 1, Math.max(pixels(chart.duration(item)), 2), tall + 2);
-  for (const [colour, wide] of item === chart.critical?.[step] ? [[theme.halo, 7], [theme.text, 3]] : [[theme.text, 2]]) { pen(colour, wide); context.stroke(); }   // the step differs
+  const x = toX(chart.start(item)), box = Math.max(pixels(chart.duration(item)), 2), around = tall > 20 ? 0 : 2;
+  for (const [colour, wide, out] of item === chart.critical?.[step] ? [[theme.halo, 7, around], [theme.text, 3, around]] : [[theme.text, 2, 1]]) { pen(colour, wide); context.strokeRect(x - out, top - out, box + 2 * out, tall + 2 * out); }   // around the box, so that its number is read; the step differs
 }
 
 function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak of limit: columns that `drawCaptions` heads
@@ -256,8 +249,10 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
   const room = step - write(words[0], step, y, { ...own, bold: true }) - EDGE - 6;
   let text = (chart.note ? `${chart.short} ${chart.note}` : chart.short);
   if (measure(text) > room) [text] = text.split(/, | at /);
+  const size = [13, 12, 11].find((one) => measure(text) * one / 13 <= room) ?? 11;
+  context.font = font(size, true);
   for (let keep = text.length - 6, whole = text; keep > 0 && measure(text) > room; keep--) text = `${whole.slice(0, keep)}…${whole.slice(-5)}`;   // the ends of names tell them apart
-  write(text, EDGE, y, { ...bare, bold: true, colour: theme.text });
+  write(text, EDGE, y, { bold: true, colour: theme.text, size });
   write(words[1], within, y, own);
   const is_quiet = ["base", "=", "at bound"].includes(words[2]);
   write(words[2], differs, y, { ...own, bold: !is_quiet, colour: is_quiet ? theme.quiet : ink });
@@ -294,8 +289,8 @@ const runsHead = () => (options.fragment && !phone() && charts.every(({ runs }) 
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
-  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs bound", "the step against a lower bound of its own actions: in any order", "they take at least that long on these devices.", "Other stages, or a backward in parts, may be faster."], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
-    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule, without a change of the model"]][at] ?? null;
+  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs bound", "the step against a lower bound:", "in any order its actions take at least that long"], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
+    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule"]][at] ?? null;
 }
 
 const steady = () => charts.some(({ begins }) => begins?.size);   // several iterations: step and idle time are of the steady part

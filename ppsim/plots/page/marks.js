@@ -85,7 +85,7 @@ function extremes(chart) {   // the devices with the highest and the lowest peak
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
 function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, level]: what is usable, and where that is tight in a schedule all that the device has
-  const tight = device > capacity && charts.some(({ memory: { most } }) => most > capacity);
+  const tight = device > capacity && charts.some(({ memory: { most } }) => most > capacity) && (device - capacity) * places().at(-1).tall >= 9 * device;   // apart enough to be told apart
   return !capacity ? [] : [[unit === "bytes" ? "usable" : "limit", theme.limit, capacity], ...(tight ? [["device has", theme.quiet, device]] : [])];
 }
 const topOf = (chart) => Math.max(chart.memory.most, ...limitsOf(chart).map(([, , level]) => level));
@@ -110,8 +110,8 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     area(theme.memory, 0.12, 0, 1.5);   // upon the dashes: what is just at the limit is not over it
     if (most > capacity * (1 + 1e-9) && capacity) within(left(), top - 4, x2, toY(capacity) - 0.8, () => area(theme.limit, 0.2, capacity, 2));
   });
-  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || all, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
-  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 14))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || most, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
+  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 11))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   const names = [`${symbol} of `, ...(emptiest === null ? [] : ["thin: "])].map((text, at) => text + nameAt(chart, [fullest, emptiest][at])).slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
   names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));

@@ -1,17 +1,16 @@
 // What a pixel shows: the mean of the kinds and of idle time in linear light, exact at any zoom (ppsim.plots.pixels).
 const toLinear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
 const light = (colour) => [1, 3, 5].map((at) => toLinear(parseInt(colour.slice(at, at + 2), 16) / 255));
+const bright = (colour) => light(colour).reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0), inkFor = (brightness) => theme.inks[+(brightness > 0.179)], inks = {};   // of text: what has more contrast
+const inkOn = (colour) => (inks[colour] ??= inkFor(bright(colour)));
 const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear light in steps of 1 / 4096
   const part = at / 4096;
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
 const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns of a pixel
-const isMixed = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
-const middle = (numbers) => numbers.sort()[numbers.length >> 1] || 0, slotOf = (chart) => (chart.slot ??= middle(chart.column.length.filter((_, box) => chart.kindOf(box).slot)) * chart.tick);   // seconds of the median slot
-function footOf() {   // columns that a column takes its mean over, so that boxes as wide as a column do not beat, at any density, nor slots whose halves mix
-  const real = charts.filter(isReal), dense = ratioOf(), box = Math.min(...real.map(boxWidth)) * dense, slot = Math.max(...real.map((chart) => (isLow(chart) ? pixels(slotOf(chart)) * dense : 0)));
-  return Math.max(between(4.5 - box, 1, 3), Math.min(7.5 * dense - 4.5 * box, 3 * dense), Math.min(slot, 10 * dense - slot));   // wide slots need none
-}
+const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
+const isMixed = (chart) => isFine(chart) || (isReal(chart) && !gapOf(chart) && pixels(chart.period) <= RULES.period && charts.some(isFine));   // one manner a picture
+const footOf = () => between(4.5 - Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf(), 1, 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
 
 function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
   const key = `${themeName} ${half}`;
@@ -31,6 +30,7 @@ function summed(chart, half) {   // running sums of light above idle time, befor
   return chart.sums[half];
 }
 
+const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
 function columnsOf(finish, cols, from, to, foot) {   // first and last tick of each column's footprint of `foot` columns, cut at both ends of the step alike
   const first = new Float64Array(cols), last = new Float64Array(cols), half = (to - from) / cols / 2;
   for (let column = 0; column < cols; column++) {
@@ -38,10 +38,46 @@ function columnsOf(finish, cols, from, to, foot) {   // first and last tick of e
     const reach = middle < finish ? Math.min(foot * half, Math.max(half, Math.min(middle, finish - middle))) : half;
     first[column] = middle - reach; last[column] = middle + reach;
   }
-  return { first, last };
+  return { first, last, foot: 2 * foot * half, cols: 2 * half };
 }
 
-function rowLight(chart, device, half, { first, last }, finish, out, at) {   // the light of a row's columns, from out[at] on
+function mixturesOf(chart, device, finish) {   // ticks [begin, end] of the parts of a row without a kind, or idle time, that lasts long
+  const { start, length, kind } = chart.column, [first, end] = chart.boxesOf(device), most = chart.longest_mixed / chart.tick, found = [];
+  let from = 0, begin = -1;
+  const pass = (to, longest) => { if (to - from > longest) { if (begin >= 0 && from > begin) found.push([begin, from]); begin = -1; } else if (begin < 0) begin = from; from = to; };
+  for (let box = first, last; box < end; box = last + 1) {   // boxes of one kind without a gap, or a slot
+    for (last = box; last + 1 < end && kind[last + 1] === kind[box] && start[last + 1] - start[last] - length[last] < 2 && !chart.kindOf(box).slot;) last++;
+    pass(start[box], 0.6 * most); pass(start[last] + length[last], most);
+  }
+  pass(finish, 0.6 * most);
+  return begin < 0 ? found : [...found, [begin, finish]];
+}
+
+const WINDOWS = [-4 / 9, 0, 4 / 9], REACH = 13 / 9;   // of half a window
+function windowsOf(chart, device, spans, finish) {   // what the columns of a device show the mean of: where actions mix, a period, so that mixtures are flat (ppsim.plots.pixels.windows)
+  const period = chart.period / chart.tick, wide = period / 2 * Math.ceil(spans.foot / period - 0.01), { cols: column } = spans;
+  if (!isFlat(chart)) return [spans];
+  const every = (chart.mixtures ||= [])[device] ||= mixturesOf(chart, device, finish), found = WINDOWS.map(() => ({ first: [], last: [] }));
+  let next = 0;   // the first mixture that begins later
+  spans.first.forEach((from, at) => {
+    const to = spans.last[at], middle = (from + to) / 2, reach = (to - from) / 2;
+    while (next < every.length && every[next][0] <= middle) next++;
+    const [begin, end] = every[next - 1] ?? [0, 0], own = middle < end ? Math.min(Math.max(wide, reach), (end - begin) / 2 / REACH) : 0, ahead = every[next]?.[0] ?? Infinity, half = Math.max(own, reach);
+    const aside = (Math.max(Math.ceil((end - from) / column), 0) - Math.max(Math.ceil((to - ahead) / column), 0)) * column, is_free = middle >= end && from + aside >= end && to + aside <= Math.min(ahead, finish);   // of the outermost actions of mixtures
+    WINDOWS.forEach((shift, window) => {
+      const centre = own > reach ? between(middle, begin + REACH * own, end - REACH * own) + shift * own : middle + is_free * aside;
+      found[window].first.push(centre - half); found[window].last.push(centre + half);
+    });
+  });
+  return found;
+}
+
+function rowLight(chart, device, half, every, finish, out) {   // the light of a row's columns, the mean over windows
+  out.fill(0);
+  for (const one of every) addLight(chart, device, half, one, finish, out, every.length);
+}
+
+function addLight(chart, device, half, { first, last }, finish, out, count, at = 0) {
   const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, half);
   const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
   const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
@@ -56,7 +92,7 @@ function rowLight(chart, device, half, { first, last }, finish, out, at) {   // 
     for (let channel = 0; channel < 3; channel++) {
       let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
       for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
-      out[at++] = mean;
+      out[at++] += mean / count;
     }
   }
 }
@@ -75,14 +111,15 @@ let sheet = null, mean = new Float32Array(0);   // kept from frame to frame
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
   const { chart, first: top, row } = place, [first, last] = visible(place), ratio = ratioOf(), { tick } = chart;
   const cols = Math.round(innerWidth() * ratio), column = between(Math.floor((x - left()) * ratio), 0, cols - 1);
-  const spans = columnsOf(chart.makespan / tick, cols, view.t0 / tick, view.t1 / tick, footOf()), [from, to] = [spans.first[column] * tick, spans.last[column] * tick];
+  const finish = chart.makespan / tick, wide = (view.t1 - view.t0) / tick / cols, from = view.t0 / tick + column * wide, spans = columnsOf(finish, 1, from, from + wide, footOf()), ends = [];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && between(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0, lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
-  for (let device = Math.floor(above); device < below; device++) {
-    const weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
+  for (let device = Math.floor(above); device < below; device++) for (const one of windowsOf(chart, first + device, spans, finish)) {
+    const [from, to] = [one.first[0] * tick, one.last[0] * tick], weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
     for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
+    ends.push(from, to);
   }
-  return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(from, 0), to: Math.min(to, chart.makespan), shares: found };
+  return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(Math.min(...ends), 0), to: Math.min(Math.max(...ends), chart.makespan), shares: found };
 }
 
 function raster(chart, first, last, lines, cols) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
@@ -92,7 +129,8 @@ function raster(chart, first, last, lines, cols) {   // a canvas of the devices 
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
   if (mean.length < 3 * cols * tall) mean = new Float32Array(3 * cols * tall); else mean.fill(0);
   for (let line = 0; line < rows; line++) {
-    rowLight(chart, first + Math.floor(line / halves), halves === 1 && slots ? 2 : line % halves, spans, finish, row, 0);
+    const device = first + Math.floor(line / halves);
+    rowLight(chart, device, halves === 1 && slots ? 2 : line % halves, windowsOf(chart, device, spans, finish), finish, row);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];

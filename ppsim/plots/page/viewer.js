@@ -340,7 +340,7 @@ function stateText() {
   const state = new URLSearchParams();
   const number = (value) => String(Number(value.toPrecision(10)));
   if (view.t0 > 0 || view.t1 < until) state.set("t", [view.t0, view.t1].map(number).join(","));
-  if (view.row || view.y) state.set("y", [Math.round(view.row), Math.round(view.y), Number(view.top.toFixed(3))].join(","));
+  if (view.row || view.y) state.set("y", [Number(view.row.toFixed(2)), Math.round(view.y), Number(view.top.toFixed(3))].join(","));
   if ([...on].sort().join() !== [...options.on].sort().join()) state.set("on", [...on].join(","));
   if (range) state.set("range", range.map(number).join(","));
   if (base !== (options.base || 0)) state.set("base", base);
