@@ -31,14 +31,13 @@ function summed(chart, half) {   // running sums of light above idle time, befor
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
-function columnsOf(finish, cols, from, to, foot) {   // first and last tick of each column's footprint of `foot` columns, cut at both ends of the step alike
-  const first = new Float64Array(cols), last = new Float64Array(cols), half = (to - from) / cols / 2;
-  for (let column = 0; column < cols; column++) {
-    const middle = from + (2 * column + 1) * half;
-    const reach = middle < finish ? Math.min(foot * half, Math.max(half, Math.min(middle, finish - middle))) : half;
-    first[column] = middle - reach; last[column] = middle + reach;
+function columnsOf(finish, cols, from, to, foot) {   // ticks of each column's footprint of `foot` columns, its centre and half of it, cut at both ends of the step alike; those of a column
+  const centre = new Float64Array(cols), half = new Float64Array(cols), own = new Float64Array(cols), column = (to - from) / cols;
+  for (let at = 0; at < cols; at++) {
+    centre[at] = from + (at + 0.5) * column;
+    half[at] = centre[at] < finish ? Math.min(foot * column / 2, Math.max(column / 2, Math.min(centre[at], finish - centre[at]))) : column / 2;
   }
-  return { first, last, foot: 2 * foot * half, cols: 2 * half };
+  return { centre, half, own, column, foot: foot * column };
 }
 
 function mixturesOf(chart, device, finish) {   // ticks [begin, end] of the parts of a row without a kind, or idle time, that lasts long
@@ -54,45 +53,42 @@ function mixturesOf(chart, device, finish) {   // ticks [begin, end] of the part
 }
 
 const WINDOWS = [-4 / 9, 0, 4 / 9], REACH = 13 / 9;   // of half a window
-function windowsOf(chart, device, spans, finish) {   // what the columns of a device show the mean of: where actions mix, a period, so that mixtures are flat (ppsim.plots.pixels.windows)
-  const period = chart.period / chart.tick, wide = period / 2 * Math.ceil(spans.foot / period - 0.01), { cols: column } = spans;
-  if (!isFlat(chart)) return [spans];
-  const every = (chart.mixtures ||= [])[device] ||= mixturesOf(chart, device, finish), found = WINDOWS.map(() => ({ first: [], last: [] }));
-  let next = 0;   // the first mixture that begins later
-  spans.first.forEach((from, at) => {
-    const to = spans.last[at], middle = (from + to) / 2, reach = (to - from) / 2;
+function windowsOf(chart, device, spans, finish) {   // the windows whose mean the columns of a device show: where actions mix, three of a period, `own` apart, so that mixtures are flat (ppsim.plots.pixels.windows)
+  if (!isFlat(chart)) return spans;
+  const { column, foot } = spans, period = chart.period / chart.tick, wide = period / 2 * Math.ceil(foot / period - 0.01), centre = spans.centre.slice(), half = spans.half.slice(), own = spans.own.slice();
+  const every = (chart.mixtures ||= [])[device] ||= mixturesOf(chart, device, finish);
+  for (let at = 0, next = 0; at < centre.length; at++) {   // next: the first mixture that begins later
+    const middle = centre[at], reach = half[at], from = middle - reach, to = middle + reach;
     while (next < every.length && every[next][0] <= middle) next++;
-    const [begin, end] = every[next - 1] ?? [0, 0], own = middle < end ? Math.min(Math.max(wide, reach), (end - begin) / 2 / REACH) : 0, ahead = every[next]?.[0] ?? Infinity, half = Math.max(own, reach);
-    const aside = (Math.max(Math.ceil((end - from) / column), 0) - Math.max(Math.ceil((to - ahead) / column), 0)) * column, is_free = middle >= end && from + aside >= end && to + aside <= Math.min(ahead, finish);   // of the outermost actions of mixtures
-    WINDOWS.forEach((shift, window) => {
-      const centre = own > reach ? between(middle, begin + REACH * own, end - REACH * own) + shift * own : middle + is_free * aside;
-      found[window].first.push(centre - half); found[window].last.push(centre + half);
-    });
-  });
-  return found;
+    const [begin, end] = every[next - 1] ?? [0, 0], ahead = every[next]?.[0] ?? Infinity, room = middle < end ? Math.min(Math.max(wide, reach), (end - begin) / 2 / REACH) : 0;
+    const aside = (Math.max(Math.ceil((end - from) / column), 0) - Math.max(Math.ceil((to - ahead) / column), 0)) * column;   // of the outermost actions of mixtures
+    if (room > reach) { half[at] = own[at] = room; centre[at] = between(middle, begin + REACH * room, end - REACH * room); }
+    else if (middle >= end && from + aside >= end && to + aside <= Math.min(ahead, finish)) centre[at] += aside;
+  }
+  return { centre, half, own };
 }
 
-function rowLight(chart, device, half, every, finish, out) {   // the light of a row's columns, the mean over windows
+function rowLight(chart, device, part, windows, finish, out) {   // the light of a row's columns, the mean over windows
   out.fill(0);
-  for (const one of every) addLight(chart, device, half, one, finish, out, every.length);
+  for (const shift of WINDOWS) addLight(chart, device, part, windows, shift, finish, out);
 }
 
-function addLight(chart, device, half, { first, last }, finish, out, count, at = 0) {
-  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, half);
+function addLight(chart, device, part, { centre, half, own }, shift, finish, out) {
+  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, part);
   const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
   const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
   const look = (at, part) => before[at] + (part && part * (before[at + 3] - before[at]));   // light above idle time
-  const place = (time) => firstWhere(begin, end, (box) => start[box] + length[box] > time);
-  let low = place(first[0] ?? 0), high = low;
-  for (let column = 0; column < first.length; column++) {
-    const from = first[column], to = last[column], wide = to - from;
+  let low = firstWhere(begin, end, (box) => start[box] + length[box] > centre[0] + shift * own[0] - half[0]), high = low;
+  for (let column = 0, at = 0; column < centre.length; column++) {
+    if (shift && !own[column]) { at += 3; continue; }
+    const from = centre[column] + shift * own[column] - half[column], to = from + 2 * half[column], wide = to - from, weight = own[column] ? 1 / 3 : 1;
     while (low < end && start[low] + length[low] <= from) low++;
     while (high < end && start[high] + length[high] <= to) high++;
     const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide, one = done(low, from), other = done(high, to);
     for (let channel = 0; channel < 3; channel++) {
       let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
       for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
-      out[at++] += mean / count;
+      out[at++] += weight * mean;
     }
   }
 }
@@ -114,10 +110,13 @@ function footprint(place, x, y) {   // what the pixel at a point is the mean of:
   const finish = chart.makespan / tick, wide = (view.t1 - view.t0) / tick / cols, from = view.t0 / tick + column * wide, spans = columnsOf(finish, 1, from, from + wide, footOf()), ends = [];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && between(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0, lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
-  for (let device = Math.floor(above); device < below; device++) for (const one of windowsOf(chart, first + device, spans, finish)) {
-    const [from, to] = [one.first[0] * tick, one.last[0] * tick], weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
-    for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
-    ends.push(from, to);
+  for (let device = Math.floor(above); device < below; device++) {
+    const { centre: [centre], half: [half], own: [own] } = windowsOf(chart, first + device, spans, finish), shifts = own ? WINDOWS : [0];
+    for (const middle of shifts.map((shift) => centre + shift * own)) {
+      const [from, to] = [middle - half, middle + half].map((time) => time * tick), weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
+      for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
+      ends.push(from, to);
+    }
   }
   return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(Math.min(...ends), 0), to: Math.min(Math.max(...ends), chart.makespan), shares: found };
 }
