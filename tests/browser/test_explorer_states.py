@@ -212,7 +212,7 @@ def test_better_schedules_are_named_and_added(compared, page, explorer):
     settled(page)
     page.until("return document.querySelector('.better button')?.textContent === 'Add'")
     line = page.run("return document.querySelector('.better').innerText")
-    assert re.fullmatch(r"order is optimal · [\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
+    assert re.fullmatch(r"at its bound · [\w-]+: −\d+\.\d %, same memory\sAdd", line)  # a framework runs it
     page.click(".better button")
     steps = settled(page)
     assert len(steps) == 2
@@ -256,6 +256,21 @@ def test_of_four_schedules_the_slowest_but_the_base_is_replaced(page, explorer):
     assert "dualpipe took the place of gpipe, the slowest but the base" in page.text("#notes")
 
 
+def test_advice_that_is_equal_for_several_schedules_has_one_button(page, explorer):
+    buttons = "return [...document.querySelectorAll('.better')].map((one) => one.querySelectorAll('button').length)"
+    found = "faster = { key: keyOf(state.common), found: [{ schedule: 'zb-v', step: 20, peak: 3, runs: 'M' }] }"
+    for schedules, wanted in (
+        (FOUR[:2], [1, 0]),
+        ([*FOUR[:2], {"schedule": "gpipe"}, {"schedule": "chimera"}], [0, 0, 1, 1]),
+    ):
+        start(page, explorer, schedules=schedules)
+        settled(page)
+        page.run(f"{found}; viewer.mark(marks())")
+        page.until("return document.querySelector('.better')?.textContent.startsWith('at its bound · zb-v: −39.4 %')")
+        assert page.run(buttons) == wanted  # with the first, or with gpipe, which it replaces; chimera can be searched
+        assert "peak 4 → 3" in page.text(".better")
+
+
 def test_a_search_runs_and_offers_what_it_found(page, explorer):
     start(page, explorer, {**UNIT, "microbatches": 4, "latency": 0.1}, [{"schedule": "zb-v"}])
     settled(page)
@@ -271,7 +286,7 @@ def test_a_search_runs_and_offers_what_it_found(page, explorer):
     page.until(f"{line}.includes('a search found 14.4 s (−11.1 %), same memoryAdd')")
     page.run("faster = { key: keyOf(state.common), found: [{ schedule: 'slimpipe', step: 14, peak: 3, runs: 'M' }] }")
     page.run("viewer.mark(marks())")
-    page.until(f"{line}.endsWith('peak 3 instead of 4AddAdd the search\\'s: −11.1 %')")  # what is faster stays in sight
+    page.until(f"{line}.endsWith('peak 4 → 3AddAdd the search\\'s: −11.1 %')")  # what is faster stays in sight
 
 
 def test_a_search_that_found_nothing_faster_goes_on_when_asked_and_stops(page, explorer):
@@ -344,8 +359,11 @@ def test_a_change_dims_all_schedules_at_once_and_its_faults_wait_for_the_picture
 def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page, explorer):
     start(page, explorer, schedules=FOUR)
     settled(page)
+    place = "return document.querySelector('#cards').getBoundingClientRect().top"
+    before = page.run(place)
     give(page, "microbatches", "7")
     page.until("return runs[3].result.faults && runs.every((run) => !run.flight)")
+    assert page.run(place) == before  # the setup does not move
     note = "return document.querySelector('#lines .note').innerText.split('\\n')"
     page.until("const [one] = viewerPlaces.slice(-1); return one.rows > one.note")
     box, top = page.find("#lines .note").rect, page.find(CANVAS).rect["y"]
@@ -679,9 +697,12 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
         start(page, address)
         settled(page)
     port = address.split(":")[2].strip("/")
+    give(page, "microbatches", "12")
     give(page, "forward", "2")
     note = page.until("return document.querySelector('#notes .note')?.innerText")
     assert "The server does not answer" in note
+    assert "Pictures and numbers are of its last answer, of 8 microbatches." in note
+    assert page.find("#notes .note").rect["y"] < page.find(CANVAS).rect["y"]
     assert page.run(COVERED, "#notes .note") == []
     assert page.text("#about").startswith("F, I, W 1 s")  # of the picture
     assert "Try again" in note
@@ -689,7 +710,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(page, serve):
     with serve("--port", port):
         page.until("return !document.querySelector('#notes .note')")  # as soon as it is back
         page.until("return runs.every((run) => run.result.common.forward === 2)")  # each schedule
-        assert settled(page)[0] == run(costs={"forward": 2, "input_grad": 1, "weight_grad": 1})
+        assert settled(page)[0] == run(microbatches=12, costs={"forward": 2, "input_grad": 1, "weight_grad": 1})
     page.browser.get_log("browser")  # its refused connections
 
 

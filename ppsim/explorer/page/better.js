@@ -58,7 +58,7 @@ function adviceOn(index, good) {
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
-  const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(peak)} instead of ${number(most)}${held}`);
+  const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(most)} → ${number(peak)}${held}`);
   const fits = (one, limit) => one.peak <= limit * (1 + 1e-9), unrun = (one) => (one.runs ? "" : ", no framework runs it");
   const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
   const best = (wanted) => { const found = known.filter(wanted), others = found.filter((one) => placeOf(one) < 0 && !matched(one)), above = found.find((one) => placeOf(one) >= 0 && placeOf(one) !== index); return others.find((one) => one.runs) ?? (above?.runs ? above : others[0] ?? above); };   // what a framework runs comes first, and what is not on the page
@@ -82,8 +82,8 @@ function adviceOn(index, good) {
     if (!evened) return { text, acts: searching };
     if (evened < least * (1 - 5e-4)) return { text: `${text}, optimal partition: ${than(evened)}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
   }
-  if (other) return { text: `${none ? `${none} · ` : is_least ? "order is optimal · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
-  if (is_least || none) return { text: none || (answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "order is optimal"), acts: searching };
+  if (other) return { text: `${none ? `${none} · ` : is_least ? "at its bound · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
+  if (is_least || none) return { text: none || (answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound"), acts: searching };
   return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
 }
 async function tryEvened(index, good) {   // the step with the partition that is optimal; infinity if it does not fit
@@ -101,7 +101,12 @@ function imbalanceOf([cause, share]) {   // the share of all devices' time that 
 const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
 const slowest = () => all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];   // but the base
-const adding = (one) => [state.schedules.length < MOST ? "Add" : `Replace ${nameOf(slowest())}`, () => addFound(one)];
+const adding = (one) => [state.schedules.length < MOST ? "Add" : `Replace ${nameOf(slowest())}`, () => addFound(one), { title: `${one.name || one.schedule} as a schedule of this page` }];
+function onceEach(lines) {   // advice of which no button is there twice: it stays with the schedule that it replaces, or with the first
+  const named = ([text, , { title } = {}]) => title && `${text} ${title}`, owner = new Map();
+  lines.forEach(({ acts = [] }, index) => { for (const act of acts) if (!owner.has(named(act)) || act[0] === `Replace ${nameOf(index)}`) owner.set(named(act), index); });
+  return lines.map((line, index) => ({ ...line, acts: (line.acts || []).filter((act) => !named(act) || owner.get(named(act)) === index) }));
+}
 function addFound(one) {   // as the next schedule; of four it replaces the slowest
   let at = state.schedules.length;
   if (at >= MOST) {

@@ -109,11 +109,12 @@ function differing(good, index) {   // the sizes of a picture that differ from t
 
 function showNotes() {   // below the legend: a server that is gone, and what is about no schedule
   const place = find("notes"), parts = [];
-  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), "The numbers are of its last answer.", make("span", {}, button("Try again", () => change()))));
+  if (gone) parts.push(make("div", { className: "note" }, make("b", {}, "The server does not answer; is ", make("code", { textContent: "ppsim explore" }), " still running?"), `Pictures and numbers are of its last answer${runs[0].good && runs[0].good.key !== keyOf(state.common) ? differing(runs[0].good, 0) : ""}.`, make("span", {}, button("Try again", () => change()))));
   const stopped = all().filter((index) => runs[index]?.result?.stopped && !runs[index].flight), drawn = stopped.filter((index) => runs[index].good);
   if (stopped.length) parts.push(make("div", { className: "note news" }, stopped.length < runs.length ? `Stopped: ${stopped.map(nameOf).join(", ")}.` : `Stopped.${drawn.length ? ` The picture${differing(runs[drawn[0]].good, drawn[0]).replace(",", " is")}.` : ""}`,
     make("span", {}, button("Simulate", () => change(stopped)), drawn.length ? button("Undo", () => { state.common = structuredClone(runs[drawn[0]].good.common); for (const index of drawn) state.schedules[index] = structuredClone(runs[index].good.schedule); showAll(); }) : "")));
   if (notice) parts.push(make("div", { className: undoes ? "note news" : "note" }, make("span", { className: "fault", textContent: notice }), make("span", {}, undoes ? button("Undo", () => find("undo").click()) : "", plain("✕", () => { notice = ""; showNotes(); }, { label: "Dismiss" }))));
+  place.classList.toggle("gone", gone);   // over all charts
   if (place.textContent !== parts.map((one) => one.textContent).join("")) place.replaceChildren(...parts);
 }
 
@@ -131,10 +132,10 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   lines.style.clipPath = `inset(0 0 ${-axis}px)`;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  const is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
+  const advice = onceEach(all().map(betterOf)), is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
-    const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : betterOf(index);
-    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("order is optimal") ? "the step is at its lower bound: no order of this schedule's actions is shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
+    const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : advice[index];
+    const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("at its bound") ? "the step is at its lower bound: no order of this schedule's actions is shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
     return isNoted(index) ? [line, at(noteOf(index), note, 54)] : [line];
   }));
   const notes = lines.querySelectorAll(".note");   // the rows make room for them
@@ -142,7 +143,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
     for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, no framework.*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts = [] } = betterOf(index); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts } = advice[index]; return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed

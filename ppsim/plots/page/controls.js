@@ -165,8 +165,8 @@ function reveal(chart, item) {   // move the view so that the item is visible
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;
   }
-  if (toX(to) - toX(from) < 3) {   // too narrow to see
-    const wide = Math.max((to - from) * 60, until * 1e-7);
+  if (toX(to) - toX(from) < 3) {   // too narrow to see; then it has the space for its number
+    const wide = Math.max((to - from) * innerWidth() / 25, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }
   const { rows, end, first, row, hidden } = places().find((one) => one.chart === chart), top = chart.deviceOf(item) * row;

@@ -81,9 +81,9 @@ function fillRange() {
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = sumOf(busy.values()), after = whole - sum - idle[at];
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
-      const [, symbol] = scaleOf(chart);
+      const [, symbol] = scaleOf(chart), { capacity } = chart.memory;
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(make("span", { className: "bar" }, ...[...busy].filter(([, one]) => one > 0).map(([title, one]) => part(title, one / whole, kinds[title])), ...ordered.map((cause) => part(cause, causes.get(cause) / whole, theme.causes[cause])))),
-        cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), cell(`peak ${levelOf(chart, peak)}${chart.memory.capacity ? ` of ${levelOf(chart, chart.memory.capacity)}` : ""} ${symbol}`));
+        cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), make("td", { style: capacity && peak > capacity * (1 + 1e-9) ? "color: var(--limit); font-weight: 700" : "" }, `peak ${levelOf(chart, peak)}${capacity ? ` of ${levelOf(chart, capacity)}` : ""} ${symbol}`));
     });
     panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0))),
       make("table", {}, make("tbody", {}, ...rows)));
