@@ -15,7 +15,17 @@ from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, line_width, paragraph, texts_once
 from ppsim.base.units import counted, more_lines, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import LEGEND, gigabytes, peak_text, runs_in, step_text, usable_text, versus, wrapped_words
+from ppsim.commands.cells import (
+    LEGEND,
+    SAME,
+    gigabytes,
+    peak_text,
+    runs_in,
+    step_text,
+    usable_text,
+    versus,
+    wrapped_words,
+)
 from ppsim.commands.options import DEFAULT_HEADROOM, Framework, Headroom, JsonTarget, Verbose, once_each, read_headroom
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import Config, config_source, config_yaml, value_at
@@ -28,7 +38,7 @@ from ppsim.studies import choose as study
 from ppsim.studies.choose import Choice
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.free_keys import Key, sharding_of
-from ppsim.studies.points import SAME, Candidate
+from ppsim.studies.points import Candidate
 from ppsim.studies.reasons import limiting_factors, removed_cause, seconds_by_cause
 from ppsim.studies.towers import ENCODER_SIZES, EncoderKey, encoder_size
 

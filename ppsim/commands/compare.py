@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -72,17 +73,20 @@ def compare(
     case = read()
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
+    runners = functools.cache(functools.partial(_runners, comparison, case))
     if gantt and comparison.timelines:
-        comparison.save(gantt, **drawing, lead=_lead(comparison, case))
+        comparison.save(gantt, **drawing, lead=_lead(comparison, runners()[1]))
         more = len(comparison.timelines) - len(comparison.drawn)
         say(f"wrote {gantt}{f' ({more} more: name them with --schedules)' * bool(more)}")
     document = {**comparison.to_dict(), "name": case.name}
-    answer(document, json, lambda: _answer(comparison, case, verbose))
+    answer(document, json, lambda: _answer(comparison, case, *runners(), verbose))
     if not comparison.timelines:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
+def _answer(
+    comparison: Comparison, case: Config, changes: Mapping[str, dict[str, Any]], letters: dict[str, str], verbose: bool
+) -> str:
     """Return the fastest schedule, a table by rank, and what the table leaves out.
 
     Unless the schedules were `named`, the table has those that fit and are faster than the config's own; `verbose` adds
@@ -91,8 +95,7 @@ def _answer(comparison: Comparison, case: Config, verbose: bool) -> str:
     rows, is_whole = comparison.rows(), bool(comparison.named) or verbose
     own = None if comparison.current is None else comparison.current.schedule.name
     now = None if comparison.current is None else comparison.current.iteration_time
-    states, changes = _states(comparison), _changes(comparison, case)
-    letters = _letters(comparison, case, changes)
+    states = _states(comparison)
     over = [row for row in rows if states[row["schedule"]] == "over" and row["schedule"] != own]
     slower = [row for row in rows if now and row["iteration_time"] >= (1 - SAME) * now and row["schedule"] != own]
     left_out = [] if comparison.named else [*over, *slower]
@@ -161,27 +164,27 @@ def _states(comparison: Comparison) -> dict[str, str]:
     return {run.schedule.name: fit_of(run, comparison.headroom) or "fits" for run in comparison.timelines}
 
 
-def _changes(comparison: Comparison, case: Config) -> dict[str, dict[str, Any]]:
-    """Return by schedule the keys that give the config this schedule; none for lists of a file or of priorities."""
-    names = (run.schedule.name for run in comparison.timelines if "csv" not in case.schedule)
-    return {name: study.changes_to(name, case) for name in names if not name.lower().endswith((".csv", study.READY))}
+def _runners(comparison: Comparison, case: Config) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return by schedule the keys that give the config this schedule, and the letters of the frameworks that run it.
 
-
-def _letters(comparison: Comparison, case: Config, changes: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    found = dict[str, str]()
+    Lists of a file or of priorities have no keys.
+    """
+    changes, letters = dict[str, dict[str, Any]](), dict[str, str]()
     for schedule in (run.schedule for run in comparison.timelines):
-        keys = changes.get(schedule.name)
-        found[schedule.name] = runs_in(keys["schedule.name"] if keys else schedule, case, keys)
-    return found
+        name = schedule.name
+        if "csv" not in case.schedule and not name.lower().endswith((".csv", study.READY)):
+            changes[name] = study.changes_to(name, case)
+        keys = changes.get(name)
+        letters[name] = runs_in(keys["schedule.name"] if keys else schedule, case, keys)
+    return changes, letters
 
 
-def _lead(comparison: Comparison, case: Config) -> str:
+def _lead(comparison: Comparison, letters: Mapping[str, str]) -> str:
     """Return the fastest of the schedules drawn that fits, for their page, and the interval."""
     drawn, states = [run.schedule.name for run in comparison.drawn], _states(comparison)
     listed = [row for row in comparison.rows() if row["schedule"] in drawn]
     rows = [row["schedule"] for row in sorted(listed, key=lambda row: row["asynchronous"])]
     fitting = [name for name in rows if states[name] == "fits"]
-    letters = _letters(comparison, case, _changes(comparison, case))
     running = [name for name in fitting if letters[name] != "-"]
     if not fitting:
         text = "none of these fits the memory" if len(rows) > 1 else "it does not fit the memory"

@@ -10,16 +10,6 @@ from ppsim.costs.sheets import LinkSheet
 from ppsim.frameworks.facts import Stall
 
 
-def step_bytes(setup: Setup) -> int:
-    """Return the bytes that an optimizer step moves for each parameter.
-
-    Adam reads a gradient and its state, and writes the state and the bf16 weight. Before that a norm reads the
-    gradient, and clipping reads and writes it: Megatron-LM, core/optimizer/clip_grads.py; PyTorch,
-    nn/utils/clip_grad.py.
-    """
-    return 4 * 4 + 2 * setup.layout.chosen("optimizer_bytes") + 2
-
-
 def computation_rate(setup: Setup) -> str:
     """Return the sentence about the rate of computation, with its source."""
     device = setup.cluster.device
@@ -134,12 +124,10 @@ def unfused(setup: Setup) -> str | None:
 
 def held_beyond(setup: Setup) -> str | None:
     """Return the sentence about the memory that a framework holds beyond tensors; None if nothing is known."""
-    facts, extra = setup.layout.run_by.facts, setup.layout.run_by.facts.extra
+    facts, extra, shared = setup.layout.run_by.facts, setup.layout.run_by.facts.extra, setup.expert_fragments
     held = {
         f"{percent_text(extra.fragments, 0)} more than the activations in fragments": extra.fragments > 0,
-        f"{percent_text(extra.expert_fragments, 0)} more than the activations, as GPUs share experts": bool(
-            extra.expert_fragments and setup.layout.expert > 1
-        ),
+        f"{percent_text(shared, 0)} more than the activations, as GPUs share experts": shared > 0,
         "a bf16 gradient of each parameter": extra.gradients and setup.layout.gradient_bytes > 2,
         f"{extra.whole} whole inputs and gradients of a tensor-parallel block": extra.whole > 0,
         "the logits of the whole vocabulary on each GPU": extra.logits,
@@ -201,7 +189,7 @@ def optimizer(setup: Setup) -> str | None:
     if bandwidth is None:
         return None
     return (
-        f"an optimizer step, if enabled, moves {step_bytes(setup)} bytes per parameter at "
+        f"an optimizer step, if enabled, moves {setup.step_bytes} bytes per parameter at "
         f"{format_quantity(bandwidth, 'bytes per second')} through memory"
     )
 

@@ -149,7 +149,7 @@ class DerivedCosts(Setup):
         )  # fmt: skip
         if layout.chosen("loss_chunks") > 1:  # a chunk's backward frees its logits
             held -= LOGIT_BYTES * layer.logits / layout.tensor
-        held *= self.factor("activations") * (1 + extra.fragments + extra.expert_fragments * (layout.expert > 1))
+        held *= self.factor("activations") * (1 + extra.fragments + self.expert_fragments)
         return held * layout.microbatch_size / layout.context
 
     @once

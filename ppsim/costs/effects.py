@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ppsim.costs import assumed, collectives
-from ppsim.costs.assumed import step_bytes
 from ppsim.costs.layers import Layer
 from ppsim.costs.setup import Setup
 
@@ -35,7 +34,7 @@ class Effect:
 def update_seconds(setup: Setup, parameters: tuple[float, float]) -> float | None:
     """Return the seconds of moving `step_bytes` per parameter through the GPU's memory; None without a bandwidth."""
     device, groups = setup.cluster.device, setup.layout.optimizer_groups
-    moved = step_bytes(setup) * sum(part / size for part, size in zip(parameters, groups, strict=True))
+    moved = setup.step_bytes * sum(part / size for part, size in zip(parameters, groups, strict=True))
     moved += setup.layout.run_by.facts.moves.step * sum(parameters)
     if device.achieved is None:
         return device.rates.streaming(moved)

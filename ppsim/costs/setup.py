@@ -83,6 +83,21 @@ class Setup:
         """Return the calibrated factor of a constant that is not a field of model, cluster or layout; 1 by default."""
         return self.factors.get(name, 1.0)
 
+    @property
+    def expert_fragments(self) -> float:
+        """Fraction of the activations that a GPU holds in addition if GPUs share experts; 0 if each has all experts."""
+        return self.layout.run_by.facts.extra.expert_fragments if self.layout.expert > 1 else 0.0
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes that an optimizer step moves for each parameter.
+
+        Adam reads a gradient and its state, and writes the state and the bf16 weight. Before that a norm reads the
+        gradient, and clipping reads and writes it: Megatron-LM, core/optimizer/clip_grads.py; PyTorch,
+        nn/utils/clip_grad.py.
+        """
+        return 4 * 4 + 2 * self.layout.chosen("optimizer_bytes") + 2
+
     @cached_property
     def _computed(self) -> dict[Any, Any]:
         return {}

@@ -14,10 +14,10 @@ import numpy as np
 
 from ppsim.base.progress import Bar
 from ppsim.config import config_source
+from ppsim.plots.scale import SAME
 from ppsim.studies.expansion import Expansion, devices_of
 from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
-    SAME,
     Candidate,
     fastest_partitions,
     front_of,

@@ -23,7 +23,8 @@ from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_a
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
 from ppsim.engines.running import compiled_or
-from ppsim.frameworks import frameworks_running, megatron, pytorch
+from ppsim.frameworks import frameworks_running
+from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
 from ppsim.search import find_family, split_stages
 from ppsim.search.partitions import fastest_stages
@@ -32,7 +33,6 @@ from ppsim.studies.worker_pool import FEW, JobRunner, Outcome, open_resources
 
 PATIENCE = 4  # times the usual number of cuts for a ranked point
 NOISE = 1e-9  # relative: differences that rounding may cause, here or on another machine
-SAME = 0.01  # relative: steps of variants of one idea that count as equal
 GROUP_KEYS = (
     "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
 )  # fmt: skip
@@ -117,20 +117,20 @@ class Candidate:
 
     @functools.cached_property
     def rank(self) -> tuple[Any, ...]:
-        """The sort key: `rounded` expected step, then simplicity, then step and memory.
-
-        Simplicity prefers, in this order: few devices in a pipeline, few stages per device, a schedule that Megatron-LM
-        runs or else PyTorch, no recompute, an even partition.
-        """
+        """The sort key: `rounded` expected step, `simplicity`, few stages, an even partition, then step and memory."""
         name, stages = self.changes.get("schedule.name"), self.changes.get("schedule.stages_per_device")
         if name is not None and not stages:
             stages = find_family(name).stages_per_device
-        framework = 0 if name in megatron.SCHEDULES else 1 if name in pytorch.CLASSES else 2
-        recomputes = self.changes.get("layout.recompute", "none") != "none"
         uneven = self.changes.get("layout.partition", "even") != "even"
-        simple = self.changes.get("schedule.devices", 1), stages or 1, framework, recomputes, uneven
         ordered = sorted(self.changes.items(), key=lambda item: item[0])
-        return rounded(self.expected), *simple, self.expected, self.memory, str(ordered)
+        return rounded(self.expected), *self.simplicity, stages or 1, uneven, self.expected, self.memory, str(ordered)
+
+    @property
+    def simplicity(self) -> tuple[int, bool, int]:
+        """A sort key: few pipeline devices, then no recompute, then a schedule that many frameworks run."""
+        recomputes = self.changes.get("layout.recompute", "none") != "none"
+        running = frameworks_running(self.changes.get("schedule.name", ""))
+        return self.changes.get("schedule.devices", 1), recomputes, -len(running)
 
     @property
     def numbers(self) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None) -> l
     rest, found = sorted(ranked, key=lambda one: one.rank), list[Candidate]()
     while rest:
         ties = [one.expected <= rest[0].expected * _error(errors, rest[0], one) for one in rest]
-        group = sorted(itertools.compress(rest, ties), key=lambda one: (*_simplicity(one), one.rank))
+        group = sorted(itertools.compress(rest, ties), key=lambda one: (one.simplicity, one.rank))
         number = len(found) + 1
         found += [replace(one, place=f"{number}=" if index else f"{number}") for index, one in enumerate(group)]
         rest = [one for one, is_tie in zip(rest, ties, strict=True) if not is_tie]
@@ -225,12 +225,6 @@ def _error(errors: Mapping[str, float] | None, one: Candidate, other: Candidate)
         return 1.0
     have_equal_groups = all(one.changes.get(key) == other.changes.get(key) for key in GROUP_KEYS)
     return errors["schedules" if have_equal_groups else "layouts"]
-
-
-def _simplicity(one: Candidate) -> tuple[int, bool, int]:
-    """Return a sort key: few pipeline devices, then no recompute, then a schedule that many frameworks run."""
-    recomputes = one.changes.get("layout.recompute", "none") != "none"
-    return one.changes.get("schedule.devices", 1), recomputes, -len(frameworks_running(one.changes["schedule.name"]))
 
 
 def front_of(candidates: Iterable[Candidate]) -> list[Candidate]:
