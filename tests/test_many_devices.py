@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from random_runs import runs
 
 import ppsim
-from ppsim.analysis import gaps
-from ppsim.analysis import ledger as ledgers
 from ppsim.costs import Profile
 
 
@@ -48,30 +46,6 @@ def test_too_many_pairs_of_devices_say_what_they_need(monkeypatch):
         ppsim.ConfigError, match=r"needs about .* of memory, and this machine has 3 kB; use fewer devices"
     ):
         assert ledger.blame
-
-
-def test_of_many_devices_a_document_lists_the_longest_waits_and_sums_the_others(monkeypatch):
-    ledger = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=1)).ledger()
-    monkeypatch.setattr(ledgers, "_MAX_LISTED", 0)
-    monkeypatch.setattr(ledgers, "_MIN_LISTED_PER_DEVICE", 4)
-    whole = ledger.to_dict()["blame"]
-    monkeypatch.setattr(ledgers, "_WAITS_AT_ONCE", 4)  # device by device
-    assert ledger.to_dict()["blame"] == whole
-    of_first = [tuple(wait.values()) for wait in whole if wait["device"] == 0]
-    assert of_first == [(0, 1, "B", 2.0), (0, 2, "B", 2.0), (0, 3, "B", 2.0), (0, 1, "F", 1.0), (0, None, "F", 2.0)]
-    assert sum(wait["seconds"] for wait in whole) == ledger.blame.seconds.sum()
-
-
-@settings(deadline=None, max_examples=50)
-@given(runs(streams=True), st.integers(0, 3))
-def test_a_ledger_of_a_few_devices_at_a_time_is_that_of_all(run, block):
-    whole = gaps.Gaps(run)
-    idle, waited = np.zeros_like(whole.idle), np.zeros_like(whole.waited)
-    for first in range(0, run.schedule.devices, block + 1):
-        part = gaps.Gaps(run, devices=slice(first, first + block + 1))
-        idle, waited = idle + part.idle, waited + part.waited
-    np.testing.assert_allclose(idle, whole.idle, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(waited, whole.waited, rtol=1e-9, atol=1e-12)
 
 
 @settings(deadline=None, max_examples=50)

@@ -27,11 +27,10 @@ class Gaps:
     Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to one cause and
     moves the cursor back, up to the beginning of the gap. Each passes a row or a transfer. All cursors move at once.
 
-    `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds, because
-    the pairs of devices may be too many to store. `devices` are those whose gaps are analysed.
+    `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds.
     """
 
-    def __init__(self, run: TimelineColumns, report: Report | None = None, devices: slice = slice(None)):
+    def __init__(self, run: TimelineColumns, report: Report | None = None):
         self.run, self.report = run, report
         plan, schedule = run.plan, run.schedule
         self.previous_end = previous_ends(run)
@@ -46,8 +45,6 @@ class Gaps:
         self.cause[self.kind == Kind.R] = _CAUSE["recompute"]
         before = self.previous_end
         self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
-        begin, end, _ = devices.indices(schedule.devices)
-        self.row = self.row[slice(*np.searchsorted(self.row, schedule.offsets[[begin, end]]))]
         self.device = schedule.device[self.row]
         self.begin, self.until = before[self.row], run.row_start[self.row]
         self.idle = np.zeros((len(WAITING), schedule.devices))  # seconds by cause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,8 +66,7 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
         """Idle seconds of each device by the device that was computing meanwhile and the kind of its action.
 
         A timed fused slot is OVERLAP_F_B. The sum is all waiting for computing: dependency, recompute, imbalance and
-        their part of jitter. There may be an entry for each pair of devices, as with one microbatch on a thousand
-        devices. The entries are computed on first access.
+        their part of jitter. The entries are computed on first access.
         """
         return blame(self.run, self.factor)
 
@@ -99,11 +99,8 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
         return "\n".join([*aligned(rows, left=1), "", *notes] if notes else rows[0]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values.
-
-        With thousands of devices each lists its longest waits; the others are one per kind, `waited_for_device` None.
-        """
-        names = ("device", "waited_for_device", "kind", "seconds")
+        """Return seconds by cause, in total and per device, with definitions, and the blame, as plain Python values."""
+        names, devices = ("device", "waited_for_device", "kind", "seconds"), range(self.run.schedule.devices)
         return {
             "schema": "ppsim.ledger/1",
             "unit": "seconds",
@@ -111,7 +108,9 @@ class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):
             "total": self.by_cause,
             "devices": {cause: seconds.tolist() for cause, seconds in self.items()},
             "waited": {phase: seconds.tolist() for phase, seconds in self.waited.items()},
-            "blame": [dict(zip(names, wait, strict=True)) for wait in longest_waits(self.run, self.factor)],
+            "blame": [
+                dict(zip(names, (device, *wait), strict=True)) for device in devices for wait in self.blame.of(device)
+            ],
         }
 
     def to_frame(self) -> pandas.DataFrame:
@@ -214,11 +213,6 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> LedgerColumns:
 
 # Waits by the device that was computing
 
-_KINDS = len(KIND_NAMES)
-BYTES_PER_ENTRY = 64  # while waits are summed
-_WAITS_AT_ONCE = 2**22  # number of waits after which those of one pair and kind are summed
-_MAX_LISTED, _MIN_LISTED_PER_DEVICE = 2**18, 64
-
 
 @checked_methods
 @dataclass(frozen=True, eq=False)
@@ -238,70 +232,29 @@ class Blame(EqualColumns):
         return [(holder, KIND_NAMES[kind], seconds) for holder, kind, seconds in zip(*columns, strict=True)]
 
 
-def blame(
-    run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = None, devices: slice = slice(None)
-) -> Blame:
-    """Return the summed waits of some devices of a run by waiting device, or by the `group` of each device, int64.
+def blame(run: TimelineColumns, factor: np.ndarray, group: np.ndarray | None = None) -> Blame:
+    """Return the summed waits of a run by waiting device, or by the `group` of each device, int64, in rising order.
 
-    `factor` scales the waits of each device.
+    `factor` scales the waits of each device. Raises ConfigError if the sums for all pairs of devices need more memory
+    than this machine has.
     """
-    sums = _Sums(run.schedule.devices, factor, np.arange(run.schedule.devices) if group is None else group)
-    Gaps(run, sums.add, devices)
-    return sums.blame()
+    devices, kinds = run.schedule.devices, len(KIND_NAMES)
+    group = np.arange(devices) if group is None else group
+    shape = int(group[-1]) + 1, devices, kinds
+    require_memory(
+        f"the blame of {devices} devices", 8 * math.prod(shape),
+        "use fewer devices, or read the ledger's table, which sums groups of devices",
+    )  # fmt: skip
+    sums = np.zeros(math.prod(shape))
 
-
-def longest_waits(run: TimelineColumns, factor: np.ndarray) -> Iterator[tuple[int, int | None, str, float]]:
-    """Yield (waiting device, device that computed, kind, seconds) for all waits, each device's longest first.
-
-    With thousands of devices each device lists its longest waits only. The other waits are summed by kind, with None in
-    place of the device that computed. Memory then grows with devices, not with pairs of devices.
-    """
-    devices = run.schedule.devices
-    most, block = max(_MAX_LISTED // devices, _MIN_LISTED_PER_DEVICE), max(_WAITS_AT_ONCE // devices, 1)
-    for first in range(0, devices, block):
-        found = blame(run, factor, devices=slice(first, first + block))
-        for device in range(devices)[first : first + block]:
-            waits = found.of(device)
-            yield from ((device, *wait) for wait in waits[:most])
-            others: dict[str, float] = {}
-            for _, kind, seconds in waits[most:]:
-                others[kind] = others.get(kind, 0.0) + seconds
-            yield from ((device, None, kind, seconds) for kind, seconds in others.items())
-
-
-class _Sums:
-    """Sums of reported waits by cell: one number for (group, computing device, kind)."""
-
-    def __init__(self, devices: int, factor: np.ndarray, group: np.ndarray):
-        self.devices, self.factor, self.group = devices, factor, group
-        self.cells, self.seconds = [np.empty(0, np.int64)], [np.empty(0)]
-        self.waits = 0
-
-    def add(self, waiting: np.ndarray, holder: np.ndarray, kind: np.ndarray, seconds: np.ndarray) -> None:
+    def add(waiting: np.ndarray, holder: np.ndarray, kind: np.ndarray, seconds: np.ndarray) -> None:
         """Add one report of `Gaps`."""
-        some = seconds > 0
-        self.cells.append(((self.group[waiting] * self.devices + holder) * _KINDS + kind)[some])
-        self.seconds.append((seconds * self.factor[waiting])[some])
-        self.waits += len(waiting)
-        if self.waits > max(_WAITS_AT_ONCE, 2 * len(self.cells[0])):
-            self._sum_up()
+        np.add.at(sums, (group[waiting] * devices + holder) * kinds + kind, seconds * factor[waiting])
 
-    def _sum_up(self) -> None:
-        entries = sum(map(len, self.cells))
-        require_memory(
-            f"the blame, {entries} or more pairs of {self.devices} devices,", entries * BYTES_PER_ENTRY,
-            "use fewer devices, or read the ledger's table, which sums groups of devices",
-        )  # fmt: skip
-        cells, cell = np.unique(np.concatenate(self.cells), return_inverse=True)
-        self.seconds = [np.bincount(cell, np.concatenate(self.seconds), len(cells))]
-        self.cells, self.waits = [cells], 0
-
-    def blame(self) -> Blame:
-        """Return the sums of all waits added."""
-        self._sum_up()
-        pair, kind = np.divmod(self.cells[0], _KINDS)
-        waiting, holder = np.divmod(pair, self.devices)
-        return Blame(waiting, holder, kind, self.seconds[0])
+    Gaps(run, add)
+    cells = np.flatnonzero(sums)
+    waiting, holder, kind = np.unravel_index(cells, shape)
+    return Blame(waiting, holder, kind, sums[cells])
 
 
 # The ledger as text
