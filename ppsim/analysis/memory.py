@@ -271,9 +271,28 @@ class Memory(EqualColumns):
         return table + self.summary().splitlines()[-1] * (self.capacity is not None)
 
 
-def usable_bytes(capacity: float, headroom: float) -> float:
-    """Return the bytes of a device's memory that a run may use; what fits in them fits, for every command."""
-    return capacity * (1 - headroom)
+class MemoryLimit(NamedTuple):
+    """What a device may hold: bytes, or live activations; infinite if nothing limits it."""
+
+    whole: float  # the memory of the device
+    usable: float  # that memory less the headroom; what fits in it fits, for every command
+
+    @classmethod
+    def of_bytes(cls, capacity: float, headroom: float = HEADROOM) -> MemoryLimit:
+        """Return the limit of a device with this memory."""
+        return cls(capacity, capacity * (1 - headroom))
+
+    @classmethod
+    def of_activations(cls, limit: Any) -> MemoryLimit:
+        """Return the highest of a config's limits on live activations; an excess by rounding fits."""
+        highest = float(np.max(limit)) * (1 + 1e-9)
+        return cls(highest, highest)
+
+    def fit(self, peak: float) -> str:
+        """Return `fits`, `tight` if a peak uses memory that should stay free, or `over` if the device has less."""
+        if peak <= self.usable:
+            return "fits"
+        return "tight" if peak <= self.whole else "over"
 
 
 def usable_limit(timeline: TimelineColumns, in_bytes: bool = True) -> float | None:
@@ -282,7 +301,7 @@ def usable_limit(timeline: TimelineColumns, in_bytes: bool = True) -> float | No
         limit = getattr(timeline.config, "memory_limit", None)
         return None if limit is None else float(np.max(limit))
     memory = device_memory(timeline)
-    return None if memory is None else usable_bytes(memory, HEADROOM)
+    return None if memory is None else MemoryLimit.of_bytes(memory).usable
 
 
 def device_memory(timeline: TimelineColumns) -> float | None:
@@ -299,22 +318,15 @@ def usable_memory(known: float | None, headroom: float, capacity: float | str | 
     limit = known if capacity is None else argument("capacity", capacity, quantity("bytes"))
     if limit is None:
         raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
-    return usable_bytes(limit, headroom)
-
-
-def fit_in_words(peak: float, capacity: float, headroom: float = HEADROOM) -> str:
-    """Return `fits`, `tight` if a peak uses memory that should stay free, or `over` if the device has less memory."""
-    if peak <= usable_bytes(capacity, headroom):
-        return "fits"
-    return "tight" if peak <= capacity else "over"
+    return MemoryLimit.of_bytes(limit, headroom).usable
 
 
 def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
-    """Return `fit_in_words` of the fullest device, or of a limit on activations; "" if neither is known."""
+    """Return how the fullest device fits (`MemoryLimit.fit`), in bytes or else in activations; "" if not known."""
     peak, capacity = peak_memory(timeline), device_memory(timeline)
     if peak is None and (limit := usable_limit(timeline, in_bytes=False)) is not None:
-        return "over" if peak_activations(timeline).max() > limit * (1 + 1e-9) else "fits"
-    return "" if peak is None or capacity is None else fit_in_words(float(peak.max()), capacity, headroom)
+        return MemoryLimit.of_activations(limit).fit(peak_activations(timeline).max())
+    return "" if peak is None or capacity is None else MemoryLimit.of_bytes(capacity, headroom).fit(float(peak.max()))
 
 
 headroom_rule = number(lambda value: 0 <= value < 1, "must be a fraction from 0 to below 1, such as 0.1")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from textwrap import wrap
 from typing import Any
 
-from ppsim.analysis.memory import HEADROOM, device_memory, fit_in_words, usable_bytes
+from ppsim.analysis.memory import HEADROOM, MemoryLimit, device_memory
 from ppsim.base.errors import PpsimError
 from ppsim.base.tables import aligned, line_width, paragraph
 from ppsim.base.units import percent_text, rounded_text, three_digits
@@ -64,35 +64,22 @@ def gigabytes(size: float) -> str:
     return f"{three_digits(number)} {unit}"
 
 
-def capacity_of(config: Config) -> float | None:
-    """Return the bytes of a device; None if the costs name no device."""
-    return config.derived.cluster.device.capacity if config.derived else None
-
-
-def fit_in_config(peak: float, config: Config, headroom: float) -> str:
-    """Return `fit_in_words` of a peak on the config's device, or within its limit on activations."""
-    if (capacity := capacity_of(config)) is not None:
-        return fit_in_words(peak, capacity, headroom)
-    return "over" if peak > memory_limit(config, headroom) else "fits"
-
-
 def peak_text(peak: float, config: Config, headroom: float, with_usable: bool = False) -> str:
     """Return a peak, marked unless it fits: `75.1 GB tight`; live activations if the costs give no bytes.
 
     `with_usable` adds the usable memory: `75.1 GB of 72 GB usable (tight)`.
     """
-    capacity = capacity_of(config)
-    if with_usable and capacity is not None:
-        return _peak_in_usable(peak, capacity, headroom)
+    limit = memory_limit(config, headroom)
+    if with_usable and config.derived:
+        return _peak_in_usable(peak, limit)
     text = gigabytes(peak) if config.in_bytes else f"{peak:.{DIGITS}g} activations"
-    state = fit_in_config(peak, config, headroom)
+    state = limit.fit(peak)
     return text if state == "fits" else f"{text} {state}"
 
 
 def usable_text(config: Config, headroom: float) -> str:
     """Return the usable bytes of a device, such as `72 GB usable`; empty if the costs name no device."""
-    capacity = capacity_of(config)
-    return "" if capacity is None else f"{gigabytes(usable_bytes(capacity, headroom))} usable"
+    return f"{gigabytes(memory_limit(config, headroom).usable)} usable" if config.derived else ""
 
 
 def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEADROOM) -> str:
@@ -100,12 +87,13 @@ def memory_text(run: Timeline, peak: float | None = None, headroom: float = HEAD
     capacity = device_memory(run)
     if run.peak_memory is None or capacity is None:
         return ""
-    return _peak_in_usable(float(run.peak_memory.max()) if peak is None else peak, capacity, headroom)
+    peak = float(run.peak_memory.max()) if peak is None else peak
+    return _peak_in_usable(peak, MemoryLimit.of_bytes(capacity, headroom))
 
 
-def _peak_in_usable(peak: float, capacity: float, headroom: float) -> str:
-    state = fit_in_words(peak, capacity, headroom)
-    whole = f"{gigabytes(peak)} of {gigabytes(usable_bytes(capacity, headroom))} usable"
+def _peak_in_usable(peak: float, limit: MemoryLimit) -> str:
+    state = limit.fit(peak)
+    whole = f"{gigabytes(peak)} of {gigabytes(limit.usable)} usable"
     return whole + (f" ({state})" if state != "fits" else "")
 
 

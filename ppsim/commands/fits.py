@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.analysis.memory import PARTS, Memory, fit_in_words, usable_bytes
+from ppsim.analysis.memory import PARTS, Memory, MemoryLimit
 from ppsim.base.tables import paragraph
 from ppsim.commands.cells import LEGEND, candidate_table, gigabytes, lines_of_changes
 from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Settings, Verbose, read_case, read_headroom
@@ -62,8 +62,8 @@ def _page(case: Config, run: Timeline, headroom: float, found: list[Candidate], 
 
 def _verdict(memory: Memory, headroom: float, device: int) -> str:
     assert memory.capacity is not None  # noqa: S101 - `fits` has raised otherwise
-    peak, usable = float(memory.peak[device]), usable_bytes(memory.capacity, headroom)
-    state = fit_in_words(peak, memory.capacity, headroom)
+    peak, limit = float(memory.peak[device]), MemoryLimit.of_bytes(memory.capacity, headroom)
+    usable, state = limit.usable, limit.fit(peak)
     if state == "fits":
         return f"YES: device {device}, the fullest, needs {gigabytes(peak)} of {gigabytes(usable)} usable"
     needs = f"device {device} needs {gigabytes(peak)}"

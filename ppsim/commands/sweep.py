@@ -9,20 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.measures import MEASURES, Measure
-from ppsim.analysis.memory import HEADROOM
+from ppsim.analysis.memory import HEADROOM, MemoryLimit
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import fit_in_config, gigabytes, step_text
+from ppsim.commands.cells import gigabytes, step_text
 from ppsim.commands.options import draws, read_source, settings_of, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
-from ppsim.config import Config, ConfigSource
+from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import Candidate, own_changes
+from ppsim.studies.points import Candidate, memory_limit, own_changes
 from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
 
 TABLES = (".csv", ".md", ".tex")
@@ -136,14 +136,13 @@ def _compared(found: Sweep, ran: Sequence[Candidate]) -> Measure:
 
 def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:
     """Return by the point's id whether its peak is tight in memory or over it; empty marks if no limit is known."""
-    configs: dict[str, Config] = {}
+    limits: dict[str, MemoryLimit] = {}
     marks = {}
     for point in points:
         hardware = str([item for item in point.changes.items() if item[0].startswith("hardware")])
-        if hardware not in configs:
-            configs[hardware] = source.config(own_changes(source, point.changes))
-        state = fit_in_config(point.memory, configs[hardware], HEADROOM)
-        marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[state]
+        if hardware not in limits:
+            limits[hardware] = memory_limit(source.config(own_changes(source, point.changes)), HEADROOM)
+        marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[limits[hardware].fit(point.memory)]
     return marks
 
 

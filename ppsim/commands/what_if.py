@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.analysis.memory import HEADROOM, fit_in_words
+from ppsim.analysis.memory import HEADROOM
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned, paragraph, texts_once
 from ppsim.base.units import difference_text, more_lines, parse_quantity, percent_text, value_text
 from ppsim.commands import options
-from ppsim.commands.cells import SAME, capacity_of, gigabytes, step_text, usable_text
+from ppsim.commands.cells import SAME, gigabytes, step_text, usable_text
 from ppsim.commands.options import OPTIONS, once_each, read_case, takes_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
@@ -22,6 +22,7 @@ from ppsim.costs.given import PARAMETERS
 from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
 from ppsim.studies import what_if as study
+from ppsim.studies.points import memory_limit
 from ppsim.studies.what_if import BreakEven, Losses
 
 UNITS = {name: parameter["unit"] for name, parameter in PARAMETERS.items() if parameter.get("unit")}
@@ -153,10 +154,10 @@ def _change(row: dict[str, Any], short: bool = False) -> str:
 
 def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
     """Return whether the changed config fits; empty if it fits before and after, or if no device is known."""
-    first, second = map(capacity_of, cases)
-    if memory["unit"] != "bytes" or memory["before"] is None or first is None or second is None:
+    if memory["unit"] != "bytes" or memory["before"] is None or not all(case.derived for case in cases):
         return ""
-    states = fit_in_words(memory["before"], first), fit_in_words(memory["after"], second)
+    limits = [memory_limit(case, HEADROOM) for case in cases]
+    states = limits[0].fit(memory["before"]), limits[1].fit(memory["after"])
     peak = f"{gigabytes(memory['after'])} on the fullest device, {usable_text(cases[1], HEADROOM)}"
     if states[1] == "fits":
         return "" if states[0] == "fits" else f", and it fits now: {peak}"

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.offsetbox import HPacker
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ppsim.analysis.memory import HEADROOM, fit_in_words
+from ppsim.analysis.memory import HEADROOM, MemoryLimit
 from ppsim.base.rules import is_number
 from ppsim.base.units import axis_unit, counted, format_quantity, percent_text
 from ppsim.costs import Costs
@@ -120,7 +120,7 @@ def explain_states(axes: Axes, states: Iterable[str], theme: Theme, refused: Seq
 
 def fit_within(peak: float, limit: float | None) -> str:
     """Return "fits" for a peak within the usable memory, "tight" for one within the headroom, else "over"."""
-    return "fits" if limit is None or peak <= limit else fit_in_words(peak, limit / (1 - HEADROOM))
+    return "fits" if limit is None else MemoryLimit(limit / (1 - HEADROOM), limit).fit(peak)
 
 
 def styles_of(names: Iterable[Any], theme: str) -> dict[Any, dict[str, Any]]:

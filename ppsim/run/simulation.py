@@ -86,11 +86,7 @@ def simulate(
     costs = Costs() if costs is None else costs
     if not is_cost_model(costs):
         raise CostError(f"costs={shown(costs)} cannot price a schedule; give ppsim.Costs(forward=..., backward=...)")
-    costs = with_stages_of_run(costs, schedule, transport, optimizer)
-    table = costs.table(schedule.compute)
-    plan = make_plan(schedule, table, transport, optimizer)
-    if jitter is not None:
-        plan = JitteredPlan(plan, jitter, int(seed)).sample(0)
+    plan, table, costs = next(_runs(schedule, [costs], transport, optimizer, jitter, int(seed), 1))
     plan = dispatched(plan, table, dispatch, memory_limit, engine)
     return timeline_of_plan(Timeline, plan, table, costs, engine)
 
@@ -252,7 +248,7 @@ def simulate_many(
     batch = Batch(Schedule.of(schedule.compute), transport, engine, len(models), samples, int(seed))
     runs = (
         (dispatched(plan, table, dispatch, memory_limit, engine), table, model)
-        for plan, table, model in _runs(schedule, models, transport, optimizer, jitter, batch)
+        for plan, table, model in _runs(schedule, models, transport, optimizer, jitter, int(seed), samples)
     )
     return _measured(batch, track(runs, len(batch), "simulating") if progress else runs)
 
@@ -278,14 +274,10 @@ def _samples(samples: int | None, jitter: Jitter | None) -> int:
 
 
 def _runs(
-    schedule: Schedule,
-    models: list[CostModel],
-    transport: str,
-    optimizer: str | None,
-    jitter: Jitter | None,
-    batch: Batch,
-) -> Iterator[tuple[Plan, CostTable, CostModel]]:
-    """Yield plan, table and costs of each run, in the order of the batch's columns; plans share what has no costs."""
+    schedule: ScheduleColumns, models: list[CostModel], transport: str, optimizer: str | None, jitter: Jitter | None,
+    seed: int, samples: int,
+) -> Iterator[tuple[Plan, CostTable, CostModel]]:  # fmt: skip
+    """Yield plan, table and costs of each run, the samples of each model in turn; plans share what has no costs."""
     known: dict[tuple[bool, ...], Plan] = {}
     for given in models:
         model = with_stages_of_run(given, schedule, transport, optimizer)
@@ -296,8 +288,8 @@ def _runs(
         if jitter is None:
             yield plan, table, model
             continue
-        jittered = JitteredPlan(plan, jitter, batch.seed)
-        for sample in range(batch.samples):
+        jittered = JitteredPlan(plan, jitter, seed)
+        for sample in range(samples):
             yield jittered.sample(sample), table, model
 
 

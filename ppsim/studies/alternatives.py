@@ -263,7 +263,7 @@ def _partition_changes(config: Config, costs: DerivedCosts, run: Timeline, headr
     for method, words in (("even", "even"), (BALANCED, "balanced over the devices")):
         yield Change(f"layers {words}", {Key.PARTITION: method, **ENDS}, "layers")
     if run.schedule.num_stages > 1:
-        limit = memory_limit(config, headroom)
+        limit = memory_limit(config, headroom).usable
         found = fastest_stages(
             costs, run.schedule, config.transport, config.optimizer, limit, engine=compiled_or("auto")
         )

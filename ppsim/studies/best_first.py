@@ -62,7 +62,7 @@ class BestFirstSearch:
         certain: bool = False, with_front: bool = False,
     ):  # fmt: skip
         self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
-        self.limit = memory_limit(space.config, headroom)
+        self.limit = memory_limit(space.config, headroom).usable
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit, certain)
         in_process = isinstance(executor, InProcess)

@@ -118,7 +118,7 @@ class Choice:
         memory, schedules = self._memory, [*map(_schedule, drawn)]
         words: Any = {"what": self.space.config.name, "heading": title, "groups": schedules}
         if memory.unit == "bytes":
-            words["limit"] = memory_limit(self.space.config, self.headroom)
+            words["limit"] = memory_limit(self.space.config, self.headroom).usable
         pairs = [(one.memory, one.step) for one in drawn]
         names, unit = _differences(drawn, schedules), memory.short_unit or memory.unit
         return draw_front(pairs, names, memory.title, unit, width, theme=theme, **words)
@@ -161,7 +161,7 @@ class Choice:
         config = self.space.config
         if self.nearest is None or config.derived is None:
             return None
-        return self.nearest.memory - memory_limit(config, self.headroom)
+        return self.nearest.memory - memory_limit(config, self.headroom).usable
 
     @property
     def nothing_fits(self) -> str:
@@ -172,7 +172,7 @@ class Choice:
             return words + f"; the nearest that some divide: {near}" * bool(near)
         config = self.space.config
         if config.derived is None and config.memory_limit is not None:
-            return f"nothing fits the memory_limit of {memory_limit(config, self.headroom):g} activations"
+            return f"nothing fits the memory_limit of {memory_limit(config, self.headroom).usable:g} activations"
         return f"nothing fits with {100 * self.headroom:.3g} % headroom"
 
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from ppsim.analysis.measures import MEASURES, pareto_front
-from ppsim.analysis.memory import HEADROOM, fit_of, usable_bytes
+from ppsim.analysis.memory import HEADROOM, MemoryLimit, fit_of
 from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
@@ -162,13 +160,13 @@ def fits_within(run: Timeline, headroom: float = HEADROOM) -> bool | None:
     return found == "fits" if found else None
 
 
-def memory_limit(config: Config, headroom: float) -> float:
-    """Return the usable bytes of a device, or the highest limit on live activations; infinite if neither is known."""
+def memory_limit(config: Config, headroom: float) -> MemoryLimit:
+    """Return the limit of a device in bytes, or on live activations; infinite if neither is known."""
     if config.derived:
-        return usable_bytes(config.derived.cluster.device.capacity, headroom)
+        return MemoryLimit.of_bytes(config.derived.cluster.device.capacity, headroom)
     if config.memory_limit is None or config.in_bytes:
-        return math.inf
-    return float(np.max(config.memory_limit)) * (1 + 1e-9)
+        return MemoryLimit(math.inf, math.inf)
+    return MemoryLimit.of_activations(config.memory_limit)
 
 
 def change_between(before: float, after: float) -> float:

@@ -263,7 +263,7 @@ def sweep(
     found = list(run_points(source, points, executor=executor, workers=workers, store=store))
     ran = next((own_changes(source, point.changes) for point in found if point.measures is not None), None)
     one = None if ran is None or any(key.startswith("hardware") for key in values) else source.config(ran)
-    limit = None if one is None or one.derived is None else memory_limit(one, HEADROOM)
+    limit = None if one is None or one.derived is None else memory_limit(one, HEADROOM).usable
     longest = max((one.measures["iteration_time"] for one in found if one.measures), default=0.0)
     return Sweep(list(values), found, _what_ran(source, values, longest), limit)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ppsim.analysis.memory import MemoryLimit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import ConfigSource, value_at
 from ppsim.frameworks import ENCODER_SCHEDULES
@@ -115,12 +116,12 @@ class TowerSearch:
         return found
 
     def run(
-        self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], float]
+        self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], MemoryLimit]
     ) -> list[Any]:
         """Search, and return the choices of backbones.
 
-        `alone` is `choose` for a backbone, `measured` simulates points of both towers, `limit_of` gives the usable
-        bytes of a device of a config.
+        `alone` is `choose` for a backbone, `measured` simulates points of both towers, `limit_of` gives the limit of a
+        device of a config.
         """
         groups: dict[tuple[int, bool], list[Changes]] = {}
         for encoder, gpus in self.encoders():
@@ -134,7 +135,7 @@ class TowerSearch:
             self.counts.update(found[gpus, is_first].counts)
         ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
         for key, backbones in sorted(ranked.items(), key=lambda item: item[1][0].expected):
-            limit = limit_of(found[key].space.config)
+            limit = limit_of(found[key].space.config).usable
             last = rank(self.fitting, top)[top - 1 :]
             if last and last[0].expected < backbones[0].expected:
                 self.counts.update(points=len(groups[key]), step=len(groups[key]))
