@@ -272,7 +272,7 @@ class Memory(EqualColumns):
 
 
 class MemoryLimit(NamedTuple):
-    """What a device may hold: bytes, or live activations; infinite if nothing limits it."""
+    """Bytes, or live activations, that a device may hold; infinite if nothing limits them."""
 
     whole: float  # the memory of the device
     usable: float  # that memory less the headroom; what fits in it fits, for every command
