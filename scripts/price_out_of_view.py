@@ -69,12 +69,14 @@ RECIPES = {"BF16": "none", "FP8-CS": "tensor", "FP8": "tensor", "MXFP8": "block"
 # What a release says in its recipes and not in its table: taken from the same model, and if possible device, in view.
 RECIPE_OF = {  # by model, device and expert-parallel size, from the same recipes and Megatron-Bridge v0.4.2
     ("DeepSeekV3", "B200 SXM", "8"): {"expert_exchange": "hierarchical"},
-    ("DeepSeekV3", "B200 SXM", "32"): {"expert_exchange": "hierarchical", "overlap": "two-stream", "cuda_graphs": True},
-    ("DeepSeekV3", "GB200", "64"): {"cuda_graphs": True},
+    ("DeepSeekV3", "B200 SXM", "32"): {
+        "expert_exchange": "hierarchical", "overlap": "two-stream", "cuda_graphs": True, "recompute": "latent+mlp",
+    },
+    ("DeepSeekV3", "GB200", "64"): {"cuda_graphs": True, "recompute": "mlp"},
     ("Kimi_K2", "GB300", "64"): {"partition": "Et*4|(t*4|)*14tL", "expert_exchange": "hierarchical"},
     ("Qwen3_30B_a3B", H100, "16"): {"expert_exchange": "hierarchical"},
     ("Qwen3_235B_a22B", H100, "32"): {"overlap": "two-stream"},
-}
+}  # fmt: skip
 FULL_GRAPH_MODELS = ("DeepSeekV3", "GPT OSS 120B", "Qwen3_30B_a3B", "Qwen3_235B_a22B")
 # Recipes with experts in MXFP8 from 26.06 on: whole iterations under CUDA graphs, HybridEP, and its exchange beside
 # other microbatches; nothing recomputed on GB300. Megatron-Bridge@067f987, src/megatron/bridge/perf_recipes.
@@ -343,7 +345,8 @@ def bridge(folder: Path, data: Mapping[str, Any]) -> Iterator[Found]:
             if name == "Kimi_K2":  # its optimizer is Muon, with one moment
                 more["optimizer_bytes"] = 8
             if release >= "26.06" and fp8 == "block" and name in FULL_GRAPH_MODELS:
-                more |= FULL_GRAPHS | ({"recompute": "none"} if device == "GB300" else {})
+                recompute = {"GB300": "none", "GB200": "latent" if name == "DeepSeekV3" else None}.get(device)
+                more |= FULL_GRAPHS | ({"recompute": recompute} if recompute else {})
                 more["fp8_head"] = name in ("DeepSeekV3", "GPT OSS 120B")
                 more |= {"fused_experts": False} if (release, name) == ("26.06.01", "GPT OSS 120B") else {}
             run = _megatron(data, source, row, data["models"][BRIDGE[name]], device, fp8, BRIDGE[name], more)
