@@ -15,7 +15,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {  # --data-parallel-sharding-strategy -
     "optim_grads": {"distributed_optimizer": True, "sharded_gradients": True},
     "optim_grads_params": {"sharded": True, "sharded_by": "block"},
 }
-RECOMPUTE = ("none", "norms", "latent", "norms+activations", "norms+activations+latent", "selective", "full")
+RECOMPUTE = (
+    "none", "norms", "latent", "norms+activations", "norms+activations+latent", "norms+mlp", "selective", "full",
+)  # fmt: skip
 
 # Entries of the vocabularies of --tokenizer-type, before padding; Llama 3's for any other. Those from Mixtral on are
 # Primus's: vocab_size of config.json at their tokenizer_model.

@@ -138,7 +138,7 @@ def _names(job: Job) -> list[str]:
 def useful_levels(model: Model, known: Iterable[str]) -> list[str]:
     """Return the levels, of those that a framework has flags for, that free something of the model."""
     has = {"selective": model.attention == "full", "activations": model.experts > 0, "latent": model.key_value_rank > 0}
-    has["streams"] = model.residual_streams > 1
+    has |= {"streams": model.residual_streams > 1, "mlp": not model.experts}
     levels = [one for one in known if all(has.get(module, True) for module in one.split("+"))]
     # With experts, a level is worse than the same level that also recomputes their activations.
     return [one for one in levels if not any(other.startswith(f"{one}+act") for other in levels)]
