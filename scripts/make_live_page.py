@@ -59,7 +59,7 @@ def main(folder: Path, p: Sequence[int] = P, m: Sequence[int] = M, pictures: boo
         fixed = not is_longest_path(first_schedule(family))
         content = fixed_charts(family, p, m) if fixed else lists(family, p, m)
         _write_data(folder, name, {**content, "constraints": family.constraints})
-        index[name] = {"title": family.title, "fixed": fixed, "searched": "costs" in family.options}
+        index[name] = {"title": family.title, "fixed": fixed, "searched": family.searches}
     for name, runs in pictured_runs() if pictures else ():
         charts = [page_data(make_boxes(run), None if len(runs) == 1 else title) for title, run in runs.items()]
         _write_data(folder, f"chart-{name}", {"charts": charts})
@@ -92,7 +92,7 @@ def first_schedule(family: ppsim.Family) -> ppsim.Schedule:
 
 
 def _costs(family: ppsim.Family) -> dict[str, Any]:
-    return {"costs": UNIT} if "costs" in family.options else {}
+    return {"costs": UNIT} if family.searches else {}
 
 
 def is_longest_path(schedule: ppsim.Schedule) -> bool:

@@ -68,7 +68,7 @@ def main(with_pictures: bool = True) -> None:
 
 def simulated(family: ppsim.Family) -> Timeline:
     """The family at the size of the pictures."""
-    options: dict[str, Any] = {"costs": COSTS} if "costs" in family.options else {}
+    options: dict[str, Any] = {"costs": COSTS} if family.searches else {}
     return ppsim.simulate(family.build(DEVICES, MICROBATCHES, **options), COSTS)
 
 

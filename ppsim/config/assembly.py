@@ -150,7 +150,7 @@ def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
     """Return the first number of microbatches from `least` on that the section's schedule allows, or `least`."""
     family = find_family(schedule["name"])
     options = schedule.get("options", {})
-    for count in range(least, least + schedule["devices"]) if "costs" not in family.options else ():
+    for count in range(least, least + schedule["devices"]) if not family.searches else ():
         with suppress(BuildError):
             family.columns(schedule["devices"], count, schedule.get("stages_per_device"), **options)
             return count

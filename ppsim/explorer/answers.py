@@ -105,7 +105,7 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
         name
         for name, family in families().items()
         if name not in known and not family.asynchronous and size * family.stages_per_device <= MAX_ACTIONS
-        if "costs" not in family.options or frameworks_running(name)
+        if not family.searches or frameworks_running(name)
     ]
     runs: list[Timeline] = []
     while names and time.monotonic() < end:

@@ -56,6 +56,11 @@ class RegisteredFamily:
     options: Mapping[str, inspect.Parameter] = declared("further arguments of `build` by name, with defaults")
     closed_forms: Mapping[str, str] = declared("both as `family` takes them; a test compares them with simulations")
 
+    @property
+    def searches(self) -> bool:
+        """True if its lists follow from the costs, mostly by a search."""
+        return "costs" in self.options
+
     def columns(
         self, devices: int, microbatches: int, stages_per_device: int | None = None, **options: Any
     ) -> ScheduleColumns:

@@ -162,13 +162,13 @@ def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[
 
 def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[ScheduleColumns]:
     """Yield the schedules of all families on the placement; those that search come last, as they take longest."""
-    for known in sorted(families().values(), key=lambda known: "costs" in known.options):
+    for known in sorted(families().values(), key=lambda known: known.searches):
         takes_v = known.stages_per_device == v if known.fixed_stages else True
         sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in NO_STARTS
         if sliced_or_slow or known.asynchronous or not takes_v:
             continue
         try:
-            options = {"costs": costs} if "costs" in known.options else {}
+            options = {"costs": costs} if known.searches else {}
             schedule = known.columns(problem.devices, problem.m, v, **options)
         except PpsimError:  # the family does not exist in these sizes
             continue

@@ -285,7 +285,7 @@ def _searches(
     splits = [{}, {"split": False}] if "split" in family.options else [{}]
     for split in splits:
         yield {"memory_limit": None} | split
-    if "costs" not in family.options:
+    if not family.searches:
         return
     briefly = {"rounds": 0, "seconds": None} if "rounds" in family.options else {}
     try:

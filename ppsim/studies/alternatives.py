@@ -142,7 +142,7 @@ def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterat
     sizes = {Key.DEVICES: devices, Key.MICROBATCHES: microbatches, "schedule.csv": None, "schedule.slices": None}
     for name, needs in schedules.items():
         family = find_family(name)
-        if (own and name == own.name) or family.asynchronous or "costs" in family.options:
+        if (own and name == own.name) or family.asynchronous or family.searches:
             continue
         for count in _stage_counts(config, devices, family.fixed_stages):
             stages = devices * (count or family.stages_per_device)

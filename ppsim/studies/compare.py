@@ -291,7 +291,7 @@ def compare(
     listed = [] if schedules is None else list(schedules)
     chosen = {one.label: one for one in (_chosen(item, case) for item in listed or families())}
     # The searches of families that a framework runs are short.
-    searching = [name for name in chosen if not listed and "costs" in find_family(name).options]
+    searching = [name for name in chosen if not listed and find_family(name).searches]
     refused = {name: SEARCHES for name in searching if not frameworks_running(name)}
     timelines, sizes = list[Timeline](), _sizes(case)
     for one in [one for name, one in chosen.items() if name not in refused]:

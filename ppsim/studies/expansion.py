@@ -185,7 +185,7 @@ class _ExpandedLayout:
         If the simulation decides on the partition or the lists, they are the bounds of the layout.
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
-        if decided_later or "costs" in find_family(changes["schedule.name"]).options:
+        if decided_later or find_family(changes["schedule.name"]).searches:
             return self.bounds
         table = costs.table(summary.actions)
         held = memory_bound(summary, table) if self._is_final(changes) else None
@@ -200,7 +200,7 @@ class _ExpandedLayout:
         """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
         config, name = self.space.config, changes["schedule.name"]
         added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
-        return config.dispatch == "list" and not added and "costs" not in find_family(name).options
+        return config.dispatch == "list" and not added and not find_family(name).searches
 
 
 def _summarise(

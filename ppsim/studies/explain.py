@@ -270,7 +270,7 @@ def recognized_family(schedule: ScheduleColumns) -> Recognized | None:
     stages = max(1, schedule.num_stages // devices)
     best: Recognized | None = None
     for name, family in families().items():
-        if "costs" in family.options:
+        if family.searches:
             continue
         try:
             columns = family.columns(devices, microbatches, family.stages_per_device if family.fixed_stages else stages)

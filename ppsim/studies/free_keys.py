@@ -131,7 +131,7 @@ def _names(job: Job) -> list[str]:
     return [
         name
         for name, family in families().items()
-        if "costs" not in family.options and (job.asynchronous if family.asynchronous else name in offered)
+        if not family.searches and (job.asynchronous if family.asynchronous else name in offered)
     ]
 
 

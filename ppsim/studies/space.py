@@ -254,7 +254,7 @@ def keeps_activations(name: str) -> bool:
     Small lists show it. False for families that look at costs, as their lists change with them.
     """
     family = find_family(name)
-    for devices, microbatches in () if "costs" in family.options else ((4, 16), (2, 8), (3, 9), (1, 4)):
+    for devices, microbatches in () if family.searches else ((4, 16), (2, 8), (3, 9), (1, 4)):
         with suppress(BuildError):
             return bool((family.columns(devices, microbatches).kind <= Kind.W).all())
     return False
