@@ -60,7 +60,7 @@ def test_given_costs_have_no_interval(llama):
 
 def test_charts_say_the_interval_beside_the_makespan(llama, tmp_path):
     run = llama.simulate()
-    words = "90 % of real steps: " + " to ".join(seconds_text(bound, 3) for bound in run.interval)
+    words = "90 % of real steps: " + " to ".join(seconds_text(bound, 2) for bound in run.interval)
     assert any(words in text for text in texts_of(run.plot()))
     chart = tmp_path / "run.svg"
     assert ppsim("simulate", LLAMA, "--gantt", chart).status == 0

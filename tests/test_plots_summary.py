@@ -3,7 +3,8 @@
 import itertools
 import re
 
-from command_line import LLAMA
+from command_line import CONFIGS, LLAMA
+from command_line import ppsim as command
 
 import ppsim
 
@@ -138,3 +139,10 @@ def test_the_summary_says_fits_tight_or_over():
     config = ppsim.load_config(LLAMA)
     texts = [config.changed({"schedule.name": name}).simulate().summary() for name in ("1f1b", "zb-h2")]
     assert ["fits: " in texts[0], "over: " in texts[1]] == [True, True]
+
+
+def test_a_step_is_rounded_as_in_pictures_and_what_mfu_counts_is_not_broken():
+    lines = run("zb-h1", devices=64, microbatches=64).summary().splitlines()
+    assert any(re.fullmatch(r"step +255\.0 s", line) for line in lines)
+    text = command("simulate", CONFIGS / "llama-3-70b-64xh100.yaml", "--text", "--width", 80).out
+    assert "(full s x s attention)\n" in text

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from command_line import CONFIGS
 from hypothesis import given
 from hypothesis import strategies as st
 from timelines import stepped
@@ -182,6 +183,16 @@ def test_a_crowded_chart_shades_the_common_mixes_of_kinds_and_its_key_names_them
                 assert whole or "FB·"[np.argmax(parts)] not in row[place - 1 : place + 2]  # it would stand alone
             else:
                 assert parts["FB·".index(letter)] == pytest.approx(max(parts))
+
+
+def test_columns_of_two_actions_are_calm_and_a_little_idle_time_has_a_column_of_its_own():
+    text = chart("zb-h1", devices=64, microbatches=64)
+    assert "FIFI" not in text
+    assert re.search("▒ I\\+W; ░ F\\+I", text)
+    text = ppsim.load_config(CONFIGS / "llama-3-70b-64xh100.yaml").simulate().to_text(width=80)
+    assert text.splitlines()[-1] == "a column is 0.25 s; a letter is what takes most of it"  # as the axis
+    assert "░ F+B+idle" in text
+    assert ["░" in row for row in rows_of(text)] == [True, True, True, False]  # device 3 is the busiest
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -107,7 +107,7 @@ def short_interval(timeline: TimelineColumns) -> str:
 
 def bounds_text(interval: tuple[float, float] | None, calibrated: str = "") -> str:
     """Return the bounds of an interval as in ` (90 %: 4.2 s to 5.7 s)`; empty without them."""
-    return f" (90 %: {_bounds(interval, 3)}{calibrated})" if interval else ""
+    return f" (90 %: {_bounds(interval, 2)}{calibrated})" if interval else ""
 
 
 def interval_in_words(timeline: TimelineColumns) -> str:

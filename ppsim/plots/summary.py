@@ -15,12 +15,13 @@ from ppsim.analysis.interval import interval_in_words, interval_text
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_limit
-from ppsim.base.tables import aligned, layout_lines, line_width, within
-from ppsim.base.units import counted, percent_text, rounded_text, value_text
+from ppsim.base.tables import NO_BREAK, aligned, layout_lines, line_width, within
+from ppsim.base.units import counted, percent_text, rounded_text, time_unit, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES
 from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
+from ppsim.plots.scale import time_text
 from ppsim.timeline import TimelineColumns
 
 PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "prediction modules", "head": "the head"}
@@ -54,13 +55,14 @@ def _answer(timeline: TimelineColumns) -> list[str]:
     remarks = [interval_in_words(timeline)]
     if (rate := measured.get("tokens_per_second")) is not None:
         remarks.append(f"{float(f'{rate:.3g}'):,.0f} tokens/s")
-        remarks.append(f"MFU {percent_text(measured['mfu'])} (full s x s attention)")
+        remarks.append(f"MFU {percent_text(measured['mfu'])} " + "(full s x s attention)".replace(" ", NO_BREAK))
+    unit = time_unit(step := iteration_time(timeline))
     idle, bubble = ["idle / total device time", busiest_device(timeline)], "bubble_fraction"
     if "steady_bubble_fraction" in measured:  # the causes below add up to the bubble of the whole run
         idle[0] = f"{idle[0]} between fill and drain; {percent_text(measured[bubble])} with them"
         bubble = "steady_bubble_fraction"
     return aligned([
-        ("step", rounded_text(iteration_time(timeline), "seconds"), "; ".join(filter(None, remarks))),
+        ("step", f"{time_text(step * unit.factor)} {unit.symbol}", "; ".join(filter(None, remarks))),
         _memory_row(timeline),
         ("bubble", percent_text(measured[bubble]), "; ".join(filter(None, idle))),
     ], left={0, 2})  # fmt: skip

@@ -30,8 +30,9 @@ MAX_ROWS = 32  # of more devices some are shown
 _NAMED = 60  # columns; in narrower charts the names of devices are numbers alone
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
-_MANY = 3  # actions; if a column is longer, mixes of kinds have shades
+_MANY = 2  # actions; if a column is longer, mixes of kinds have shades
 _PRESENT, _RARE = 0.1, 0.02  # minimum fraction of a column that a kind takes, and of all columns that a shade has
+_IDLE = 0.05  # minimum fraction of a column that idle time takes
 _ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
 _RESET = "\x1b[0m"
 
@@ -79,7 +80,7 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
 
     Each action is a box that shows kind and microbatch; idle time is dotted. Boxes have an edge at their start if all
     have three columns. A kind has numbers if all its boxes have the space. If an action is shorter than a column, a
-    column shows a kind that runs in it, in proportion to time. If a column is longer than three actions, mixes of
+    column shows a kind that runs in it, in proportion to time. If a column is longer than two actions, mixes of
     kinds have shades. In colour, a column has the mean colour of its kinds. At most 32 devices are shown.
     Colours are for a dark terminal, unless COLORFGBG names a light one. Options are those of `ppsim.Timeline.to_text`.
     """
@@ -208,22 +209,23 @@ def _fill_columns(
 ) -> None:
     """Give each column of these devices a kind that runs in it, or a shade, and the mean colour of what it holds."""
     shown, edges = np.array(devices), np.arange(cells.text.shape[1] + 1) / per_second
-    kinds = parts_around(boxes, shown, edges, 0.0)
+    is_shaded = _MANY * boxes.median * per_second < 1
+    kinds = parts_around(boxes, shown, edges, boxes.period * is_shaded)
     rest = np.maximum(1.0 - np.sum([*kinds.values()], axis=0), 0.0)
     light = np.array([[light_of(colour) for colour in cells.ground[device]] for device in devices]) * rest[..., None]
     mean = from_linear(light + sum(part[..., None] * light_of(theme.kinds[kind]) for kind, part in kinds.items()))
     cells.ground[shown] = [[f"#{cell.tobytes().hex()}" for cell in row] for row in mean]
     parts, signs = np.stack([*kinds.values(), rest]), np.array([*map(kind_letter, kinds), ""])
-    parts[parts < _PRESENT] = 0.0
+    parts[parts < np.array([*[_PRESENT] * len(kinds), _IDLE if is_shaded else _PRESENT])[:, None, None]] = 0.0
     chosen = parts.argmax(axis=0)
-    if _MANY * boxes.median * per_second >= 1:
+    if not is_shaded:
         due = np.zeros(parts.shape[:2])
         for column in range(parts.shape[2]):  # what is due to a kind goes on to its next column
             due += parts[:, :, column]
             chosen[:, column] = np.where(parts[:, :, column] > 0, due, -np.inf).argmax(axis=0)
             due[chosen[:, column], np.arange(len(shown))] -= 1.0
     text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
-    if _MANY * boxes.median * per_second >= 1:
+    if not is_shaded:
         small = parts_around(boxes, shown, edges, 0.0, marked=True)
         for place, kind in ((place, kind) for place, kind in enumerate(kinds) if kind in small):
             is_small = (chosen == place) & (small[kind] > parts[place] / 2)
@@ -241,14 +243,16 @@ def _fill_columns(
                 words = "+".join(sign or IDLE_TITLE for place, sign in enumerate(signs.tolist()) if mix >> place & 1)
                 cells.mixes[f"{shade} {words}"] = str(cells.ground[shown][here][0])
                 text[here] = shade
-        around, shades = np.pad(text, 1), [*style.shades]
-        near = [np.roll(around, (y, x), (0, 1))[1:-1, 1:-1] for y in (-1, 0, 1) for x in (-1, 0, 1)]
-        lone = np.sum([one == text for one in near], axis=0) == 1
-        lone |= (near[3] != text) & (near[5] != text) & np.isin(near[3], shades) & np.isin(near[5], shades)
-        for row, column in np.argwhere(lone & (chosen < len(kinds)) & ~np.isin(text, shades)).tolist():
-            sides = [one for one in (column - 1, column + 1) if 0 <= one < text.shape[1]]
-            away = [np.abs(parts[:, row, column] - parts[:, row, one]).sum() for one in sides]
-            text[row, column] = text[row, sides[int(np.argmin(away))]]  # that of the neighbour most like it
+        shades = [*style.shades]
+        for _ in range(2):  # a letter beside one that was replaced may be alone then
+            around = np.pad(text, 1)
+            near = [np.roll(around, (y, x), (0, 1))[1:-1, 1:-1] for y in (-1, 0, 1) for x in (-1, 0, 1)]
+            lone = np.sum([one == text for one in near], axis=0) == 1
+            lone |= (near[3] != text) & (near[5] != text) & np.isin(near[3], shades) & np.isin(near[5], shades)
+            for row, column in np.argwhere(lone & (chosen < len(kinds)) & ~np.isin(text, shades)).tolist():
+                sides = [one for one in (column - 1, column + 1) if 0 <= one < text.shape[1]]
+                away = [np.abs(parts[:, row, column] - parts[:, row, one]).sum() for one in sides]
+                text[row, column] = text[row, sides[int(np.argmin(away))]]  # that of the neighbour most like it
     cells.text[shown] = text
 
 
@@ -302,7 +306,8 @@ def _legend(
         stages = ", stage before the kind" if re.search(r"(?<![A-Za-z\d./])\d+[A-Z]", drawn) else ""
         lines.append(f"numbers: {numbering} after the kind{stages}")
     if not fits:
-        lines.append(f"a column is {seconds_text(1.0 / scale, 3)}")
+        unit = time_unit(makespan(boxes.timeline))  # the axis'
+        lines.append(f"a column is {unit.factor / scale:.3g} {unit.symbol}")
         fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
         lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}" + "; colours mix" * bool(theme)
     if begins := boxes.start[boxes.step_begins[boxes.device[boxes.step_begins] == 0]].tolist():
