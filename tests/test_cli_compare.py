@@ -86,6 +86,8 @@ def test_a_schedule_that_cannot_run_is_listed_with_its_reason():
     assert "not run:" in outcome.out
     assert "dualpipe: devices=3 is odd" in outcome.out
     assert outcome.out.startswith("1f1b, the config's schedule, is the fastest that fits\n")
+    alone = ppsim("compare", "--schedules", "dualpipe", "--devices", 3, "--microbatches", 8)
+    assert (alone.status, alone.out.splitlines()[0]) == (1, "no schedule can run")
 
 
 def test_a_slower_schedule_is_not_called_the_fastest_where_the_configs_own_is_not_named():

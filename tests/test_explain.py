@@ -285,6 +285,7 @@ def test_wrong_calls_get_one_message(tmp_path):
         ((tmp_path / "nowhere",), "cannot be read"),
         ((folder, "--step", 99), "step 99 was not recorded"),
         ((folder, UNIT_COSTS, "--set", "schedule.microbatches=4"), "simulate the same sizes"),
+        ((folder, "--set", "schedule.name=zb-h1"), "--set schedule.name=zb-h1 changes a config; give one after"),
         ((next(folder.glob("pp_rank_*.json")),), "a folder with one file per rank"),
     ):
         outcome = command("explain", *arguments)

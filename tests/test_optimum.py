@@ -151,6 +151,7 @@ def test_the_command_proves_writes_and_prints(tmp_path):
 
 def test_the_command_needs_sizes_and_not_an_order(tmp_path):
     assert ppsim("optimum", "--devices", 2).status == 2
+    assert "No such option: --dispatch" in ppsim("optimum", "--dispatch", "ready").err
     library.build("1f1b", devices=2, microbatches=2).to_csv(tmp_path / "order.csv")
     (tmp_path / "order.yaml").write_text("schedule:\n  csv: order.csv\n")
     outcome = ppsim("optimum", tmp_path / "order.yaml")

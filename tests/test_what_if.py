@@ -67,7 +67,9 @@ def test_a_latency_set_over_a_model_is_searched_as_well():
 def test_schedules_of_other_numbers_of_stages_than_the_config_are_compared():
     sentence = "interleaved-1f1b and 1f1b are equally fast at costs.latency = 1.375 s"
     asked = ("--break-even", "interleaved-1f1b", "vs", "1f1b", "--over", "latency")
-    assert sentence in ppsim("what-if", UNIT_COSTS, *asked, "--set", "schedule.stages_per_device=2").out
+    text = ppsim("what-if", UNIT_COSTS, *asked, "--set", "schedule.stages_per_device=2").out
+    assert sentence in text
+    assert max(map(len, text.splitlines())) <= 100
     interleaved = CONFIGS / "gpt-3-175b-64xa100.yaml"  # three stages a device; zb-v has two, 1f1b one
     few = "--set", "schedule.microbatches=16"
     found = break_even_of("zb-v", "1f1b", "latency", *few, config=interleaved)["break_even"]
@@ -133,6 +135,9 @@ def test_flags_are_changes_too():
     ("arguments", "message"),
     [
         ([], "nothing to change"),
+        (["--slow", "1=1.2", "--over", "latency"], "--over latency needs --break-even A vs B"),
+        (["--slow", "1=1.2", "--copies", "4"], "--copies needs --fail DEVICE"),
+        (["--set", "costs.forward=2", "--range", "0", "1"], "--range needs --break-even A vs B"),
         (["--break-even", "a", "and", "b", "--over", "latency"], "write --break-even A vs B --over KEY"),
         (["--break-even", "zb-v", "1f1b", "--over", "latency"], "--break-even zb-v 1f1b: write --break-even A vs B"),
         (["--break-even", "zb-v", "vs", "1f1b"], "write --break-even A vs B --over KEY"),

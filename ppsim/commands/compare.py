@@ -102,7 +102,8 @@ def _answer(
     best = [row for row in rows if row not in left_out]
     shown = rows if verbose else best
     if not shown:
-        return "\n".join(["no schedule fits; -v prints all", "", *_refusals(comparison.refused)])
+        found = "no schedule fits; -v prints all" if rows else "no schedule can run"
+        return "\n".join([found, "", *_refusals(comparison.refused)])
     table = shown if is_whole else [*shown[:MAX_ROWS], *(row for row in shown[MAX_ROWS:] if row["schedule"] == own)]
     is_predicted = spread(comparison.timelines[0]) is not None
     error = order_error("schedules").middle if is_predicted else 1 + SAME

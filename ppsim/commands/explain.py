@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from ppsim.analysis.interval import bounds_text
-from ppsim.base.errors import CostError
+from ppsim.base.errors import ConfigError, CostError
 from ppsim.base.tables import NO_BREAK, aligned, escaped, even_scale, html_table, paragraph, with_remarks
 from ppsim.base.units import counted, first_names, more_lines, percent_text, seconds_text, value_text
 from ppsim.commands import options
@@ -85,6 +85,8 @@ def explain(
     drawing: dict[str, Any],
 ) -> None:
     """Say where a measured step's time goes, and where its simulation differs."""
+    if settings and config is None:
+        raise ConfigError(f"--set {settings[0]} changes a config; give one after the trace")
     recorded = read_any_trace(recording, ranges)
     for note in recorded.notes:
         say(note)

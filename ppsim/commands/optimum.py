@@ -24,9 +24,8 @@ from ppsim.studies.optimum import Optimum
 _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "peak_activations"}
 
 
-@takes_case(
-    without=(*MEMORY_FLAGS, "schedule", "family_options", "stages_per_device", "overlap", "transport", "engine")
-)
+@takes_case(without=(*MEMORY_FLAGS, "schedule", "family_options", "stages_per_device", "overlap", "transport", "engine",
+                     "dispatch"))  # fmt: skip
 @command
 def optimum(
     read: Callable[[], Config],

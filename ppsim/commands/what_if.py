@@ -66,6 +66,13 @@ def what_if(
     verbose: options.Verbose = False,
 ) -> None:
     """Change a config and compare the step before and after, or find what slow and failed devices cost."""
+    if over and not break_even:
+        raise ConfigError(
+            f"--over {over} needs --break-even A vs B; for one row a value: "
+            f"ppsim sweep {config} --over {over if '=' in over else f'{over}=VALUES'}"
+        )
+    if (between and not break_even) or (copies and fail is None):
+        raise ConfigError("--range needs --break-even A vs B" if between else "--copies needs --fail DEVICE")
     flags = read()
     settings = flags.pop("settings")
     if slow or fail is not None:
@@ -74,11 +81,6 @@ def what_if(
     elif break_even:
         document, text = _break_even(config, settings, flags, break_even, over, between)
     else:
-        if over:
-            raise ConfigError(
-                f"--over {over} needs --break-even A vs B; for one row a value: "
-                f"ppsim sweep {config} --over {over if '=' in over else f'{over}=VALUES'}"
-            )
         if not settings and not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
         document, text = _changes(config, settings, flags, verbose)
@@ -125,7 +127,7 @@ def _answer(rows: list[dict[str, Any]], cases: tuple[Config, Config], runs: tupl
     ]
     label = f"{'idle':<{max(map(len, labelled))}}  "
     below = paragraph(", ".join(texts) + " (sum over devices)", label) if texts else []
-    return "\n".join([verdict + _fit(memory, cases), "", *aligned(table), *below])
+    return "\n".join([*paragraph(verdict + _fit(memory, cases)), "", *aligned(table), *below])
 
 
 def _work(run: Timeline) -> tuple[float, str]:
@@ -214,7 +216,7 @@ def _break_even(
 
     found = study.break_even(first, second, step_time, low, high, whole)
     document = {"schema": "ppsim.what-if/1", "over": key, "unit": unit, "break_even": asdict(found)}
-    return document, break_even_text(found, first, second, key, unit, whole)
+    return document, "\n".join(paragraph(break_even_text(found, first, second, key, unit, whole)))
 
 
 def _losses(
