@@ -8,14 +8,10 @@ from ppsim.schedule.blocks import Block, fuse, straight_runs, warmed_up
 
 _MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
 _PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
-
-
-def _backward_first(forwards: Block, backwards: Block) -> Block:
-    """Return OVERLAP_F_B slots with the backward as the first part."""
-    return fuse(backwards, forwards)
-
-
-ORDERS = {"f_b": fuse, "b_f": _backward_first}
+ORDERS = {
+    "f_b": fuse,
+    "b_f": lambda forwards, backwards: fuse(backwards, forwards),
+}  # by the part of a slot that comes first
 
 
 @family(
