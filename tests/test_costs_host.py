@@ -7,6 +7,7 @@ import pytest
 
 from ppsim.config import make_config
 from ppsim.costs import find_device
+from ppsim.costs.combined_slot import layer_pieces
 from ppsim.costs.host_time import (
     EXPERT_LAUNCH,
     block_launches,
@@ -272,7 +273,7 @@ def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchang
 
 @pytest.mark.parametrize(
     "waits",
-    [{}, {"tensor": 1}, {"expert": 1}, {"expert": 128}, {"expert_exchange": "hierarchical"}, {"recompute": "full"}],
+    [{}, {"expert_exchange": "hierarchical"}, {"recompute": "full"}, {"tensor": 1}, {"expert": 1}, {"expert": 128}],
 )
 def test_a_tensor_group_that_reads_the_numbers_of_tokens_overlaps_no_f_with_its_hosts(waits):
     own = {"tensor": 2, "expert": 16, "expert_tensor": 1, "sequence_parallel": True} | waits
@@ -281,12 +282,30 @@ def test_a_tensor_group_that_reads_the_numbers_of_tokens_overlaps_no_f_with_its_
     costs = qwen3_30b(gpus=128, **own).costs
     block, stage = costs.model.layers[1], costs.for_stages(48, devices=48)
     work, exchanged, (host, host_of_backward) = costs.work(block), costs.exchange(block), host_seconds(costs, block)
-    gpu, counts = work.forward + exchanged.forward, not waits or "recompute" in waits
+    gpu, counts = work.forward + exchanged.forward, not {"tensor", "expert"} & {*waits}
     assert stage.forward[1] == pytest.approx(gpu + host if counts else max(gpu, host))
     if "recompute" in waits:
         again = work.input_grad + work.weight_grad + exchanged.input_grad + gpu
         backward = max(again, host_of_backward + host) + min(gpu, host)
         assert stage.input_grad[1] + stage.weight_grad[1] == pytest.approx(backward, rel=0.01)
+
+
+@pytest.mark.parametrize(("expert", "recompute"), [(4, "none"), (4, "full"), (64, "none")])
+def test_a_gpu_waits_for_starts_of_experts_behind_the_counts_that_no_earlier_layer_hides(expert, recompute):
+    own = {"cuda_graphs": True, "expert": expert, "recompute": recompute, "microbatch_size": 2, "fp8": "block"}
+    costs = qwen3_30b(gpus=128, **own).costs
+    block, stage = costs.model.layers[1], costs.for_stages(48, devices=48)
+    work, exchanged = costs.work(block), costs.exchange(block)
+    seconds = {"forward": work.forward, "input_grad": work.input_grad, "weight_grad": work.weight_grad,
+               "forward_collectives": exchanged.forward, "input_grad_collectives": exchanged.input_grad}  # fmt: skip
+    pieces = layer_pieces(costs, block, seconds)
+    idle = max(128 / expert * 2 * 2 * EXPERT_LAUNCH - pieces.dispatch - pieces.mlp, 0)
+    assert (idle > 0) == (expert == 4)
+    assert stage.forward[1] == pytest.approx(work.forward + exchanged.forward + idle)
+    if recompute == "full":
+        backward, hosts = stage.input_grad[1] + stage.weight_grad[1], sum(host_seconds(costs, block))
+        again = work.whole + exchanged.forward + exchanged.input_grad + idle
+        assert backward == pytest.approx(max(again, hosts + idle), rel=0.01)
 
 
 def test_a_pass_of_many_small_experts_in_fp8_lasts_as_long_as_their_starts():

@@ -25,7 +25,7 @@ FORWARD, BACKWARD = 0, 1
 class LayerPieces(NamedTuple):
     """Seconds of one layer's components for one microbatch."""
 
-    # attention, mlp: computation of the forward; `mlp` has the experts, and the wait for their host
+    # attention, mlp: computation of the forward; `mlp` has the experts
     attention: float = 0.0
     mlp: float = 0.0
     # dispatch, combine: exchange of tokens with their experts, there and back, once in each pass
@@ -34,6 +34,7 @@ class LayerPieces(NamedTuple):
     # attention_backward, mlp_backward: computation of the backward
     attention_backward: float = 0.0
     mlp_backward: float = 0.0
+    host: float = 0.0  # time of the host before `mlp`, whose stream waits for it
 
 
 def combined_slot(forward: Sequence[LayerPieces], backward: Sequence[LayerPieces]) -> float:
@@ -52,7 +53,7 @@ def combined_slot(forward: Sequence[LayerPieces], backward: Sequence[LayerPieces
         issued = (
             (EXCHANGE, BACKWARD, other.combine), (COMPUTE, FORWARD, one.attention),
             (COMPUTE, BACKWARD, other.mlp_backward), (EXCHANGE, FORWARD, one.dispatch),
-            (EXCHANGE, BACKWARD, other.dispatch), (COMPUTE, FORWARD, one.mlp),
+            (EXCHANGE, BACKWARD, other.dispatch), (COMPUTE, FORWARD, one.host + one.mlp),
             (EXCHANGE, FORWARD, one.combine), (COMPUTE, BACKWARD, other.attention_backward),
         )  # fmt: skip
         for stream, in_pass, seconds in issued:
@@ -75,8 +76,6 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     Computation is split by FLOPs into attention and the rest; an embedding or a head has only the rest. Dispatch and
     combine are components of their own; other collectives stay with the attention, in the compute stream.
     """
-    # the host of F reads the numbers of tokens before it starts more: core/transformer/moe/token_dispatcher.py
-    waiting = host_seconds(setup, layer)[0] if layer.expert_parameters else 0.0
     dispatch = expert_parallel(setup, layer)[1] / 2
     core, matrices = layer.attention_core, 0.0
     if layer.recomputable:
@@ -93,9 +92,11 @@ def layer_pieces(setup: Setup, layer: Layer, seconds: Mapping[str, float]) -> La
     others_backward = max(seconds["input_grad_collectives"] - 2 * dispatch, 0.0)
     return LayerPieces(
         attention=attention + others,
-        mlp=mlp + waiting,
+        mlp=mlp,
         dispatch=dispatch,
         combine=dispatch,
         attention_backward=attention_inputs + others_backward + attention_weights,
         mlp_backward=mlp_inputs + mlp_weights,
+        # it reads the numbers of tokens before it starts more: core/transformer/moe/token_dispatcher.py
+        host=host_seconds(setup, layer)[0] if layer.expert_parameters else 0.0,
     )

@@ -237,15 +237,17 @@ class DerivedCosts(Setup):
         forwards, backwards, drift = list[LayerTimes](), list[LayerTimes](), 0.0
         counting = counting_again = 0.0
         for one in self._by_layer(stage):
-            seconds, host = self._stage_times(one), self._hosts(one)
+            layer, seconds, host, pieces = one.layers[0], self._stage_times(one), self._hosts(one), self._pieces(one)[0]
             forward = seconds["forward"] + seconds["forward_collectives"]
-            host_drift, gpu_drift = drift_seconds(self, one.layers[0], devices)
-            forwards.append(LayerTimes(forward + gpu_drift, host[0] + host_drift))
-            backwards.append(LayerTimes(sum(seconds.values()) - forward + gpu_drift, host[1] + host_drift))
+            host_drift, gpu_drift = drift_seconds(self, layer, devices)
+            times, again = LayerTimes(forward, host[0]), layer.repeated(one.recompute) is not None
+            idle, counted = counting_seconds(self, layer, times, pieces.dispatch + pieces.mlp)
+            backward = sum(seconds.values()) - forward + again * idle
+            forwards.append(LayerTimes(forward + idle + gpu_drift, host[0] + host_drift))
+            backwards.append(LayerTimes(backward + gpu_drift, host[1] + host_drift))
             drift += gpu_drift
-            counted = counting_seconds(self, one.layers[0], LayerTimes(forward, host[0]))
-            counting += counted
-            counting_again += counted if one.layers[0].repeated(one.recompute) else 0.0
+            counting += idle + counted
+            counting_again += again * (idle + counted)
 
         def delay(layers: Sequence[LayerTimes]) -> float:
             wait = waiting(layers, self.layout.launch_blocking)

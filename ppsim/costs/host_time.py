@@ -40,10 +40,13 @@ def launch_seconds(setup: Setup) -> float:
     return device.operators.start
 
 
+def _expert_launch(setup: Setup) -> float:
+    return EXPERT_LAUNCH if setup.cluster.device.achieved is None else 0.0
+
+
 def host_seconds(setup: Setup, layer: Layer, recompute: str = "none") -> tuple[float, float]:
     """Return the host's seconds to launch the kernels of a layer's F, and of its B with what that repeats."""
-    launch = launch_seconds(setup)
-    expert_launch = 0.0 if setup.cluster.device.achieved is not None else EXPERT_LAUNCH
+    launch, expert_launch = launch_seconds(setup), _expert_launch(setup)
     launches = block_launches(setup, layer) if layer.recomputable else (0, 0)
     forward, backward = (
         count * launch + experts * expert_launch
@@ -109,16 +112,22 @@ def drift_seconds(setup: Setup, layer: Layer, devices: int) -> tuple[float, floa
     return of_host if has_nodes else 0.0, each * host.node * (group.nodes - 1)
 
 
-def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes) -> float:
-    """Return the seconds by which a block's F is longer because the hosts of a tensor group read counts of tokens.
+def counting_seconds(setup: Setup, layer: Layer, forward: LayerTimes, behind: float) -> tuple[float, float]:
+    """Return by how many seconds reading counts of tokens makes a block's F longer: on the GPU itself, and beside it.
 
-    Before a plain exchange each host waits for its GPU, which counts the tokens of each expert. Then the GPUs wait for
-    all hosts: F lasts as long as host and GPU together. Without such a group a host catches up. Megatron-LM d98e8a6,
-    core/transformer/moe/token_dispatcher.py, _maybe_dtoh_and_synchronize; Megatron-Bridge v0.5.1, known issues.
+    Each host waits for its GPU, which counts the tokens of each expert, before it starts an exchange and the products
+    of single experts. So the GPU waits for these starts if they last longer than the exchange and experts `behind` the
+    counts; no earlier layer hides them. In a tensor group the GPUs wait for all hosts: F lasts as long as host and GPU
+    together. Megatron-LM d98e8a6, core/transformer/moe: token_dispatcher.py, _maybe_dtoh_and_synchronize, and
+    fused_a2a.py, where hosts of other kernels wait, too; Megatron-Bridge v0.5.1, known issues.
     """
     layout = setup.layout
-    counts = layer.expert_parameters > 0 and min(layout.tensor, layout.expert) > 1 and layout.regroups(setup.model) > 0
-    return min(forward) if counts else 0.0
+    if not layer.expert_parameters:
+        return 0.0, 0.0
+    if min(layout.tensor, layout.expert) == 1:
+        return max(expert_launches(setup, layer)[0] * _expert_launch(setup) - behind, 0.0), 0.0
+    waits = layout.regroups(setup.model) > 0 or layout.chosen("expert_exchange") == "hierarchical"
+    return 0.0, min(forward) if waits else 0.0
 
 
 def stall_seconds(setup: Setup, devices: int, busy: float) -> float:
