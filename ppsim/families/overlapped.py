@@ -11,7 +11,7 @@ _PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
 ORDERS = {
     "f_b": fuse,
     "b_f": lambda forwards, backwards: fuse(backwards, forwards),
-}  # by the part of a slot that comes first
+}  # by its first part
 
 
 @family(
