@@ -196,19 +196,17 @@ def _balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: 
     return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
 
 
-def balanced_within(
-    costs: DerivedCosts, summary: ScheduleSummary, limit: float, pieces: Pieces | None = None
-) -> LayoutString:
+def balanced_within(costs: DerivedCosts, summary: ScheduleSummary, limit: float) -> LayoutString:
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
-    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`); `pieces` are those of the costs, if
-    known. The result is the balanced partition if no move fits, several devices hold a stage, or bytes are unknown.
+    The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). The result is the balanced
+    partition if no move fits, several devices hold a stage, or bytes are unknown.
     """
 
     def table(found: LayoutString) -> CostTable:
         return costs.with_partition(found).table(summary.actions)
 
-    pieces = pieces or pieces_of(costs)
+    pieces = pieces_of(costs)
     first = _balanced_partition(costs, summary.actions, pieces)
     priced = table(first)
     if len(summary.actions.holdings) > summary.actions.num_stages or priced.state_bytes is None:

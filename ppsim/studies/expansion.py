@@ -16,11 +16,11 @@ from ppsim.analysis.static_bounds import (
 )
 from ppsim.base.errors import BuildError, PpsimError
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.partition import BALANCED, LayoutString, Pieces
+from ppsim.costs.partition import BALANCED, LayoutString
 from ppsim.costs.spread import straggler_seconds
 from ppsim.search import find_family
 from ppsim.search.memory_actions import MEMORY_ACTIONS
-from ppsim.search.partitions import balanced_within, pieces_of
+from ppsim.search.partitions import balanced_within
 from ppsim.studies.free_keys import OVERLAPS, Changes, Key, needed
 from ppsim.studies.space import Space
 from ppsim.studies.store import store_key
@@ -117,11 +117,6 @@ class _ExpandedLayout:
         memory = self.expansion.memory_bound(self.layout, self.keeps) or 0.0
         return self.expansion.step_bound(self.layout), memory
 
-    @functools.cached_property
-    def pieces(self) -> Pieces:
-        """The model as pieces to spread."""
-        return pieces_of(self.costs)
-
     def expanded(self) -> Outcome:
         points, counts = [], {"refused": 0, "memory": 0, "same": 0}
         free = [key for key in OVERLAPS if key in self.space.values]
@@ -168,7 +163,7 @@ class _ExpandedLayout:
             return self.costs
         if partition != BALANCED:
             return self.costs.with_partition(partition)
-        balanced = balanced_within(self.costs, summary, self.limit, self.pieces)
+        balanced = balanced_within(self.costs, summary, self.limit)
         if "even" in self.space.partitions and balanced == self._even(summary.actions.num_stages):
             return None
         return self.costs.with_partition(balanced)
