@@ -314,7 +314,7 @@ def usable_memory(known: float | None, headroom: float, capacity: float | str | 
 
     Raises CostError if neither is given, ConfigError for an illegal headroom or capacity.
     """
-    check_headroom(headroom)
+    argument("headroom", headroom, headroom_rule)
     limit = known if capacity is None else argument("capacity", capacity, quantity("bytes"))
     if limit is None:
         raise CostError("no device is known to fit into; give capacity= in bytes, or costs derived for a device")
@@ -330,11 +330,6 @@ def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
 
 
 headroom_rule = number(lambda value: 0 <= value < 1, "must be a fraction from 0 to below 1, such as 0.1")
-
-
-def check_headroom(headroom: Any) -> None:
-    """Raise ConfigError unless `headroom` is a fraction from 0 to below 1."""
-    argument("headroom", headroom, headroom_rule)
 
 
 def memory(run: TimelineColumns) -> Memory:

@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.interval import spread
-from ppsim.analysis.memory import HEADROOM, check_headroom
+from ppsim.analysis.memory import HEADROOM, headroom_rule
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.host import need
 from ppsim.base.progress import track
-from ppsim.base.rules import checked_call, checked_methods, declared, described
+from ppsim.base.rules import argument, checked_call, checked_methods, declared, described
 from ppsim.base.tables import page_table
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
@@ -174,7 +174,7 @@ def advise(
     PpsimError
         The config itself cannot be simulated.
     """
-    check_headroom(headroom)
+    argument("headroom", headroom, headroom_rule)
     config = as_config(config)
     searched = searched_layouts(framework, value_at(config.data, "layout.framework"))
     launched = searched.runners if config.model and not research else ()

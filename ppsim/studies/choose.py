@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES, Measure
-from ppsim.analysis.memory import HEADROOM, check_headroom
+from ppsim.analysis.memory import HEADROOM, headroom_rule
 from ppsim.base.errors import ConfigError
 from ppsim.base.host import need
 from ppsim.base.progress import Bar
@@ -261,7 +261,7 @@ def choose(
         A key that cannot be free, a job of unknown size, a wrong config or headroom, or a framework that is unknown,
         runs none of the schedules named, or launches no layout of the model.
     """
-    check_headroom(headroom)
+    argument("headroom", headroom, headroom_rule)
     top, source = argument("top", top, whole_number(0)), _with_its_policies(config, framework)
     resources = {"executor": executor, "workers": workers, "store": store}
     if source.data.get("encoder") is not None:
