@@ -107,8 +107,8 @@ SAID = {  # what an expert would say about a line
     "Not an answer for a machine.",
     "glm-130b-768xa100": "Plausible: later flags (selective recompute, sequence parallelism over a whole node) instead "
     "of full recompute; memory is nearly full, which the run's 40 GB devices would feel first.",
-    "nemotron-3-nano-16xh100": "Plausible, but memory is nearly full. The config as it is lies over the usable memory, "
-    "and advice finds no single change that makes it fit.",
+    "nemotron-3-nano-16xh100": "Plausible, but memory is nearly full: it recomputes norms and activations alone. The "
+    "config, NVIDIA's recipe, recomputes whole experts and leaves 10 GB by our model, which advice fills.",
     "gpt-1t-512xa100": "Plausible: it is the published layout, with later flags.",
     "llama-3-70b-64xh100": "Plausible: tensor parallelism over the node and a short pipeline; the config's own layout "
     "is as fast, and advice finds nothing better.",
@@ -129,7 +129,7 @@ SAID = {  # what an expert would say about a line
     "gpt-1t-3072xa100": "Plausible: half the published pipeline with four stages per device, and selective recompute, "
     "which came after the paper.",
     "deepseek-v3-2048xh800": "Doubtful: the report has no tensor parallelism, as links of H800 are slow. By our model "
-    "the config as it is lies over the usable memory.",
+    "the config fits its GPUs, but without the 10 % that are left free; DualPipe has no launch file.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
     "qwen3-235b-256xgb200": "Plausible: no pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
