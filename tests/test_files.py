@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from ppsim import ConfigError
-from ppsim.base.files import noting_reads, read_text, write_atomically
+from ppsim.base.files import CallFiles, noting_reads, read_text, write_atomically
 
 
 def refusal(action, *arguments):
@@ -145,6 +145,17 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     finally:
         os.close(reader)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_a_file_that_another_call_replaces_is_not_written_twice(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with CallFiles().watch():
+        write_atomically(first, "ours")
+        first.rename(second)  # the second file has the inode of ours, as if the other call's file had got it
+        first.write_text("another call's")
+        write_atomically(second, "ours")
+        with pytest.raises(ConfigError, match="second: is written twice by this call"):
+            write_atomically(second, "ours")
 
 
 def test_a_long_name_in_any_script_can_be_written(tmp_path):

@@ -159,7 +159,7 @@ class CallFiles:
     def __init__(self) -> None:
         self._read: set[_Identity] = set()
         self._outputs: dict[_Identity, str] = {}  # the option and the name of each
-        self._written: set[_Identity] = set()
+        self._written: dict[_Identity, Path] = {}
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -187,7 +187,7 @@ class CallFiles:
         if identity is None:
             return
         self._read.add(identity)
-        if identity in self._outputs or identity in self._written:
+        if identity in self._outputs or self._has_written(identity):
             raise _overwrites(self._outputs.get(identity, _name(path)))
 
     def check_write(self, path: Path) -> None:
@@ -195,13 +195,17 @@ class CallFiles:
         identity = _identity(path)
         if identity in self._read:
             raise _overwrites(_name(path))
-        if identity in self._written:
+        if self._has_written(identity):
             raise ConfigError(f"{_name(path)}: is written twice by this call; give each output a file of its own")
 
     def add_written(self, path: Path) -> None:
         """Add a file that was written, which may be a new one of an old name."""
         if identity := _identity(path):
-            self._written.add(identity)
+            self._written[identity] = path
+
+    def _has_written(self, identity: _Identity | None) -> bool:
+        """Return whether the file is one of this call; the inode of a file that another call replaced is used again."""
+        return identity in self._written and _identity(self._written[identity]) == identity
 
 
 def _overwrites(output: str) -> OverwriteError:

@@ -307,12 +307,10 @@ def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: s
     if found.value is None:
         other = second if found.faster_below == first else first
         return f"{found.faster_below} is never slower than {other} for {key} from {low} to {high}"
-    if whole:
-        return (
-            f"{found.faster_above} is faster than {found.faster_below} from {key} = {found.value} on "
-            f"(searched {low} to {high})"
+    point = f"{found.faster_above} is faster than {found.faster_below} from {key} = {found.value} on"
+    if not whole:
+        point = (
+            f"{first} and {second} are equally fast at {key} = {value_text(found.value, unit)}: below it "
+            f"{found.faster_below} is faster, just above it {found.faster_above}"
         )
-    return (
-        f"{first} and {second} are equally fast at {key} = {value_text(found.value, unit)}: below it "
-        f"{found.faster_below} is faster, just above it {found.faster_above} (searched {low} to {high})"
-    )
+    return f"{point} (searched {low} to {high})"

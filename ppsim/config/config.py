@@ -356,10 +356,8 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
         return f"{name}{line}: {message}" if name else message
 
     sentences = [sentence(fault) for fault in faults]
-    if len(sentences) == 1:
-        return ConfigError(f"{place}: {sentences[0]}", sentences)
-    listed = "\n".join(f"  {line}" for line in sentences)
-    return ConfigError(f"{place}: {len(sentences)} faults\n{listed}", sentences)
+    text = sentences[0] if len(sentences) == 1 else "\n  ".join([f"{len(sentences)} faults", *sentences])
+    return ConfigError(f"{place}: {text}", sentences)
 
 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
