@@ -146,7 +146,7 @@ class Sweep:
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
         pairs = [(run[memory.name], run["iteration_time"] / part) for part, (_, run) in zip(work, runs, strict=True)]
-        varied = _varied(self.keys, [run for run, _ in runs])
+        varied = self._varied([run for run, _ in runs])
         names = [self._name(point, "schedule.name", varied) for point, _ in runs]
         groups = [point.changes.get("schedule.name") for point, _ in runs]
         step = "step time per microbatch" if work is counts else "step time"
@@ -154,7 +154,7 @@ class Sweep:
             sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
             step += f" on {min(sizes):g} to {max(sizes):g} devices"
         words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "refused": self._refused}
-        common = [_value_name(key, runs[0][0].changes[key]) for key in self._varied if key not in varied]
+        common = [_value_name(key, runs[0][0].changes[key]) for key in self._varied(self.points) if key not in varied]
         name, *costs = self.name.split(" · ")
         words |= {"what": " · ".join([", ".join([*filter(None, [name]), *common]), *costs]), "heading": title}
         if len(others := [key for key in varied if key != "schedule.name"]) == 1:
@@ -163,22 +163,21 @@ class Sweep:
 
     def _name(self, point: Candidate, over: str = "", varied: Sequence[str] = ()) -> str:
         """Return the values of a point that differ between points, or of `varied`, in words, without that of `over`."""
-        keys = sorted(varied or self._varied or self.keys, key=lambda key: key != "schedule.name")
+        keys = sorted(varied or self._varied(self.points) or self.keys, key=lambda key: key != "schedule.name")
         return ", ".join(_value_name(key, point.changes[key]) for key in keys if key != over)
 
     @property
     def _refused(self) -> list[str]:
         """The names of refused points, or the value that these alone have, such as tensor 8."""
         ran, refused = ([one for one in self.points if (one.measures is None) == is_refused] for is_refused in (0, 1))
-        for key in self._varied if refused else ():
+        for key in self._varied(self.points) if refused else ():
             values = {str(one.changes[key]) for one in refused}
             if len(values) == 1 and not values & {str(one.changes[key]) for one in ran}:
                 return [_value_name(key, refused[0].changes[key])]
         return [*map(self._name, refused)]
 
-    @property
-    def _varied(self) -> list[str]:
-        return _varied(self.keys, self.points)
+    def _varied(self, points: Sequence[Candidate]) -> list[str]:
+        return [key for key in self.keys if len({str(one.changes[key]) for one in points}) > 1]
 
     def _number(self) -> str:
         for key in reversed(self.keys):
@@ -312,11 +311,6 @@ def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
     except ConfigError as error:
         return error.faults
     return []
-
-
-def _varied(keys: Iterable[str], points: Sequence[Candidate]) -> list[str]:
-    """Return the keys whose values differ between points."""
-    return [key for key in keys if len({str(one.changes[key]) for one in points}) > 1]
 
 
 def _value_name(key: str, value: Any) -> str:
