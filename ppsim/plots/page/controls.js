@@ -137,7 +137,7 @@ function find(step) {
   const text = parts.search.value.trim(), found = charts.flatMap((chart) => chart.found(text).map((item) => ({ chart, item })));
   if (!text) return rest();
   place = step ? (place + step + found.length) % (found.length || 1) : 0;
-  const { chart, item } = found[place] ?? {}; if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${entered && found.length > 1 ? " (Enter: next)" : ""}: `); }
+  const { chart, item } = found[place] ?? {}; if (chart) { grow(chart); choose(chart, item, `${place + 1} of ${found.length}${entered && found.length > 1 ? " (Enter: next)" : ""}: `, NUMBERED); }
   else { goBack(); choose(null); tell(`no action is named ${text}; names are like 3F5: stage, kind, microbatch`); }
 }
 
@@ -149,23 +149,24 @@ function tell(text, lines = [text], goes = [...lines.keys()].slice(1).reverse())
   for (const at of lines.length > 1 ? goes : []) if (own.scrollWidth > own.clientWidth || own.scrollHeight > own.clientHeight) [...own.children].at(at).className = "spoken";
 }
 
-function choose(chart, item, before = "", reveals = true) {   // choose an item and follow its waits back to the start; null chooses nothing
+const NUMBERED = 12;   // pixels of a box that has a number
+function choose(chart, item, before = "", reveals = 3) {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
   step = -1;
   followed = chart ? chart.chain(item) : [];
   tell("", chart ? [`${before}${charts.length > 1 ? `${chart.short} · ` : ""}${linesOf(chart, item)[0]}`, ...linesOf(chart, item).slice(1), chainLine(chart, followed)] : [], [1, -1, 2]);
-  if (chart && reveals) reveal(chart, item);
+  if (chart && reveals) reveal(chart, item, reveals);
   clamp();
 }
 
 function grow(chart) { if (isLow(chart)) { const { rows } = partOf(chart); viewBefore ||= { ...view }; view.row = rows / Math.max(Math.floor(rows / 12), 1); } }   // legible rows, none of them cut
-function reveal(chart, item) {   // move the view so that the item is visible
+function reveal(chart, item, least) {   // move the view so that the item is visible, and as wide as `least`
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
   viewBefore ||= { ...view };
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;
   }
-  if (toX(to) - toX(from) < 3) {   // too narrow to see; then it has the space for its number
+  if (toX(to) - toX(from) < least) {   // then it has the space for its number
     const wide = Math.max((to - from) * innerWidth() / 25, until * 1e-7);
     view.t0 = (from + to - wide) / 2; view.t1 = view.t0 + wide;
   }

@@ -272,7 +272,7 @@ function stepPath(by) {   // the next or the previous action of the critical pat
   const next = between(known >= 0 ? known + by : first, 0, places.length - 1), [item, place] = places[next];
   step = place;
   chosen = null; followed = []; hovered = { chart, item };
-  grow(chart); reveal(chart, item);
+  grow(chart); reveal(chart, item, NUMBERED);
   tell(stepLine(chart, chain, place, next + 1, places.length));
   clamp();
 }
