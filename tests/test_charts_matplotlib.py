@@ -320,6 +320,25 @@ def test_actions_of_zero_length_are_ticks():
     assert files[0].getvalue() != files[1].getvalue()
 
 
+def test_short_reductions_are_equal_ticks_of_two_pixels_that_end_with_the_step():
+    large, small = (ROOT / "configs" / f"llama-3-{name}.yaml" for name in ("70b-64xh100", "8b-8xh100"))
+    slots = ppsim.compare(ppsim.load_config(small), ["dualpipe"]).timelines[0]
+    for timeline, width in ((ppsim.load_config(large).simulate(), 3.3), (slots, 7.0)):
+        figure = timeline.plot(width=width)
+        rows, (lane,) = rows_of(figure)[0], [one for one in make_boxes(timeline).lanes if one.sort == "reductions"]
+        finish, pixel = timeline.makespan, 1 / (rows.place().second / rows.place().pixel)
+        begin, end = lane.ticks(2.0 * pixel, finish)
+        assert end.max() <= finish * (1 + 1e-9)
+        wide = np.maximum(lane.length, 2 * pixel)
+        assert end - begin == pytest.approx(wide, rel=0.2)  # in a column half the way to the next
+        assert np.ptp((end - begin)[lane.length < 1.5 * pixel]) < 1e-9
+        columns = PixelColumns(0.0, finish, round(4 * finish / pixel))
+        seen = picture(make_boxes(timeline), LIGHT, columns, 800, dense=4.0)
+        colour = [*bytes.fromhex(LIGHT.lanes["reductions"][1:])]
+        for at in ((begin + end) / 2 * 4 / pixel)[lane.device == 0].astype(int):  # of full strength
+            assert colour in seen[: 800 // timeline.schedule.devices, at].tolist()
+
+
 def test_transfers_run_from_sender_to_receiver():
     figure = run(devices=2, microbatches=1, costs=ppsim.Costs(latency=0.5)).plot(transfers=True)
     parts = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
@@ -396,7 +415,9 @@ def test_a_limit_on_activations_is_drawn_and_a_peak_over_it_has_its_colour(limit
     schedule = {"name": "1f1b", "devices": 4, "microbatches": 8}
     found = ppsim.compare({"schedule": schedule, "memory_limit": limit}, ["1f1b"])
     figure = compared([*found.timelines, *found.timelines], memory=True)
-    assert {words for words in words_of(figure) if "limit" in words} == {f"peak activations, limit {limit}"}
+    named = {f"limit {limit} activations", *["over the limit"] * (limit == 3)}  # of the dashes, in the legend
+    assert {words for words in words_of(figure) if "limit" in words} == named
+    assert f"peak activations, limit {limit}" in words_of(compared([*found.timelines, *found.timelines]))
     (peak, _) = (text for text in figure.texts if text.get_text() == "4")
     assert (to_hex(peak.get_color()) == LIGHT.limit) == (limit == 3)
 
@@ -406,7 +427,8 @@ def test_what_does_not_fit_is_bold_and_its_part_over_the_limit_has_the_colour_of
     for memory, usable, weight in (("80 GB", "72 GB", "normal"), ("50 GB", "45 GB", "bold")):
         figure = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True)
         axes = figure.axes[1]
-        assert {words for words in words_of(figure) if "limit" in words} == {f"peak, limit {usable[:2]}.0"}
+        named = {f"limit {usable}", *["over the limit"] * (weight == "bold")}
+        assert {words for words in words_of(figure) if "limit" in words} == named
         assert [line.get_color() for line in axes.lines] == [LIGHT.limit]
         (peak,) = (text for text in figure.texts if text.get_text() == "62.2 GB")
         assert peak.get_fontweight() == weight
@@ -559,7 +581,7 @@ def test_rows_of_vector_charts_are_equally_high(tmp_path):
     run("zb-h1", 8, 16).save(tmp_path / "chart.svg", width=3.3)
     drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
     idle = re.findall(rf"M \S+ (\S+)[^>]*L \S+ (\S+) \nz[^>]*fill: {LIGHT.idle}", drawn)[:8]
-    assert idle == [(f"{top:g}", f"{top + 6.5:g}") for top in np.arange(30, 90, 7.5)]
+    assert idle == [(f"{top:g}", f"{top + 6.5:g}") for top in np.arange(29, 89, 7.5)]
 
 
 def test_titles_carry_the_name_of_a_config_once():
@@ -669,6 +691,21 @@ def test_a_column_of_a_paper_has_low_rows_without_numbers_and_its_words_above_th
     assert {"idle", "27.3 %"} <= set(words_of(figure))
 
 
+def test_a_column_of_four_schedules_with_memory_is_as_low_as_a_third_of_a_page():
+    costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.1)
+    runs = [run(name, costs=costs) for name in ("1f1b", "zb-h1", "zb-v", "dualpipe")]
+    figure = compared(runs, width=3.3, memory=True)
+    assert figure.get_figheight() < 4.0
+    rows, memory = (axes.get_window_extent().height for axes in figure.axes[:2])
+    assert rows / 4 < memory < rows / 3
+
+
+def test_headings_of_numbers_are_beside_the_title_where_they_fit():
+    for figure in (run().plot(), compared([run(), run("gpipe")])):
+        places = {text.get_text(): text.get_position()[1] for text in figure.texts}
+        assert places["step"] == pytest.approx(max(places.values()))  # the title's line
+
+
 @pytest.mark.parametrize("width", [2.5, 3.3, 7])
 def test_all_words_lie_within_figures_of_every_width(width):
     timelines = [run("dualpipe"), run("interleaved-1f1b"), run("zb-h1"), stepped()]
@@ -755,10 +792,11 @@ def test_narrow_actions_have_no_lines_between_rows_and_no_room_for_them(capsys):
 def test_a_comparison_has_a_column_of_peaks_and_marks_those_over_the_limit():
     config = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml")
     figure = ppsim.compare(config, ["1f1b", "zb-h1"]).plot()
-    assert "peak, limit 76.4" in words_of(figure)
-    peaks = {text.get_text(): text for text in figure.texts if text.get_text().endswith(" GB")}
+    assert "peak, limit 76.4 GB" in words_of(figure)
+    peaks = {text.get_text(): text for text in figure.texts if re.fullmatch(r"[0-9.]+ GB", text.get_text())}
     assert list(peaks) == ["62.2 GB", "84.8 GB"]  # the base is first
     assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [False, True]
+    assert {"62.2 GB", "over: 84.8 GB"} <= {*words_of(ppsim.compare(config, ["1f1b", "zb-h1"]).plot(theme="grey"))}
     strips = ppsim.compare(config, ["1f1b", "gpipe"]).plot(memory=True).axes[1:4:2]
     ticks = [[label.get_text() for label in axes.get_yticklabels()] for axes in strips]
     assert ticks == [["76.4 GB"], ["76.4", "314 GB"]]  # far below the highest peak, the limit would meet 0

@@ -22,12 +22,12 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels, label_colour
-from ppsim.plots.pixels import PixelColumns, is_mixed, picture
+from ppsim.plots.pixels import PixelColumns, is_mixed, picture, row_gap
 
 POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
 _SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
-_LEAST_SPAN, _FRAME = 6.0, 6.0  # pixels: minimum width of a lone span of a lane; both sides of a frame
+_FRAME = 6.0  # pixels: both sides of a frame
 _NAME, _AIR, _LINE = 10.0, 6.0, 11.0  # pixels: size of an area's name, free width beside it, from line to line
 
 
@@ -103,8 +103,7 @@ class ChartRows(Artist):
         return is_mixed(self.boxes, place.second / place.pixel)
 
     def _gap(self, place: Place) -> float:
-        box = (self.boxes.narrowest or self.boxes.median) * place.second / place.pixel
-        return scale.row_gap(place.row / place.pixel, box, self.boxes.apart) * place.pixel
+        return row_gap(self.boxes, place.second / place.pixel, place.row / place.pixel) * place.pixel
 
     def _draw_image(self, renderer: Any, place: Place, gap: float) -> None:
         finer = renderer.get_image_magnification()
@@ -133,7 +132,8 @@ class ChartRows(Artist):
         for lane in boxes.lanes:
             band = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
             if lane.has_band:
-                self._fill(renderer, place, band, lane.start, lane.end, theme.lanes[lane.sort])
+                ends = lane.ticks(scale.TICK * place.pixel / place.second, finish[0])
+                self._fill(renderer, place, band, *ends, theme.lanes[lane.sort])
             else:
                 self._spans(renderer, place, band, lane.start, lane.length, theme.lanes[lane.sort])
 
@@ -171,13 +171,6 @@ class ChartRows(Artist):
         boxes, theme = self.boxes, self.theme
         top, bottom = place.band(boxes.device, boxes.band, gap)
         left = place.x(boxes.start)
-        for lane in (lane for lane in boxes.lanes if lane.has_band):  # a short span alone has a pixel of its colour
-            after = np.append(np.inf, lane.start[1:] - lane.end[:-1])
-            least = _LEAST_SPAN * place.pixel
-            alone = (np.abs(after) * place.second > least) & (lane.length * place.second < least)
-            above, below = place.band(lane.device[alone], lane_edges(lane, boxes.sorts), gap)
-            middle = place.x(lane.start[alone] + lane.length[alone] / 2)
-            self._lines(renderer, middle, above, below, least, theme.lanes[lane.sort])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             long = lane.length * place.second / place.pixel
             mine, narrow = long > scale.NARROWEST_FRAME, (long > 1) & (long <= scale.NARROWEST_FRAME) & (theme is GREY)

@@ -76,7 +76,7 @@ def draw(
     with matplotlib.rc_context(settings()):
         if ax is not None:
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
-        blocks, heads = _blocks(every, titles, group, base)
+        blocks, heads = _blocks(every, titles, group, base, memory, colours)
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
         texts = Texts(title, lead, notes)
         rows = compose(blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
@@ -107,8 +107,9 @@ def _checked(
 
 
 def _blocks(
-    every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int
-) -> tuple[list[ChartBlock], tuple[str, ...]]:
+    every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int, memory: bool | str,
+    theme: Theme,
+) -> tuple[list[ChartBlock], tuple[str, ...]]:  # fmt: skip
     """Return the blocks, each with its numbers against the base of its group, and the headings of the numbers.
 
     A single timeline is compared with its lower bound.
@@ -132,14 +133,16 @@ def _blocks(
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
             idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
         differs = _bound_text(run, over) if len(every) == 1 else differs
+        peak = f"over: {peak}" if over and theme.limit == theme.text else peak  # in grey, colour does not say it
         blocks.append(ChartBlock(boxes, name, (step, differs, idle, peak), over))
     versus = "vs bound"
     if len(every) > 1:
         alike = {name.rpartition(", ")[2] if group else name for name in bases}  # such as "measured" of each run
         versus = "vs first" if len(alike) > 1 else f"vs {name if len(name := alike.pop()) <= _LONGEST else 'base'}"
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
-    peak = "peak" if MemoryStrip.unit_of(timelines).symbol else "peak activations"
-    return blocks, (f"{steady}step", versus, f"{steady}idle", f"{peak}{limit}")
+    symbol = MemoryStrip.unit_of(timelines).symbol
+    limit = "" if memory and not (symbol and memory == "activations") else limit  # the legend has it
+    return blocks, (f"{steady}step", versus, f"{steady}idle", f"peak{'' if symbol else ' activations'}{limit}")
 
 
 def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]], str]:
@@ -154,8 +157,8 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]]
         peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [number_text(round(size, 2)) if held is None else three_digits(size) for size in sizes]
-        of_limit = "".join(f", limit {one}" for one in words[1:])
-        found.append((f"{words[0]} {unit.symbol}".rstrip(), of_limit, is_over(peak, limit)))
+        words = [f"{word} {unit.symbol}".rstrip() for word in words]
+        found.append((words[0], "".join(f", limit {one}" for one in words[1:]), is_over(peak, limit)))
     limits = {limit for _, limit, _ in found}
     if len(limits) == 1:
         return [(peak, over) for peak, _, over in found], limits.pop()

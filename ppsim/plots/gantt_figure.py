@@ -31,9 +31,10 @@ _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a ro
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _PAGE, _LOWEST_ROWS = 1180, 48  # height of all timelines, without memory, on a page; minimum height of the rows of one
-_ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
-_STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 20  # pixels: memory of one schedule, of several, in a column
-_STRIP_WITH_LIMIT, _TICK = 40, 23  # pixels: minimum height of memory with a limit; from the last row to its first tick
+_WORDS, _AXIS, _AXIS_OF_COLUMN = 18, 34, 28  # pixels: a line of words above the rows, the axis
+_ABOVE, _BETWEEN, _ABOVE_OF_COLUMN, _BETWEEN_OF_COLUMN = 24, 14, 20, 9  # pixels: numbers, between two schedules
+_STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 18  # pixels: memory of one schedule, of several, in a column
+_TICK = 16  # pixels from the name of the last row to the first tick of memory
 _APART = 18  # pixels between two numbers
 _ROWS = 13  # pixels for the name of the rows
 
@@ -65,6 +66,7 @@ class _FigureLayout:
     left: float
     right: float
     columns: dict[int, float]  # right ends of the columns of numbers, by the number's index in `ChartBlock.numbers`
+    beside: float  # left end of the columns
     below: float  # from the line of a name down to its numbers; 0 if they share a line
     memory: float  # height of the memory strip
 
@@ -72,6 +74,21 @@ class _FigureLayout:
     def room(self) -> float:
         """Width of the rows, and of a line of words."""
         return self.right - self.left
+
+    @property
+    def above(self) -> float:
+        """Height of the words above the rows of a timeline."""
+        return (_ABOVE if self.width >= _WIDE else _ABOVE_OF_COLUMN) + self.below
+
+    @property
+    def between(self) -> float:
+        """Height between two timelines."""
+        return _BETWEEN if self.width >= _WIDE else _BETWEEN_OF_COLUMN
+
+    @property
+    def axis(self) -> float:
+        """Height of the axis."""
+        return _AXIS if self.width >= _WIDE else _AXIS_OF_COLUMN
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
@@ -103,8 +120,8 @@ def _lay_out(
         shown.pop(-2 if is_over and len(shown) > 2 else -1)
     columns = {at: right - sum(wide[later] for later in shown if later > at) for at in shown}
     high = _STRIP_OF_COLUMN if not is_wide else _STRIP_OF_MANY if several else _STRIP
-    high = max(high, _STRIP_WITH_LIMIT) if strip and strip.limit is not None else high
-    return _FigureLayout(width, rows, right, columns, below if several else 0.0, high if strip else 0)
+    beside = right - sum(wide[at] for at in shown)
+    return _FigureLayout(width, rows, right, columns, beside, below if several else 0.0, high if strip else 0)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -136,36 +153,36 @@ def compose(
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
-    strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
-    strip = replace(strip, symbol="") if strip and pixels < _WIDE else strip  # the legend and the peak name it
+    named = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
+    strip = replace(named, symbol="") if named and pixels < _WIDE else named  # the legend and the peak name it
     layout = _lay_out(blocks, heads, pixels, strip)
     second, wanted = layout.room / (longest or 1.0), lines
     lines, every = wanted.drawn(_in_equal_rows([block.boxes for block in blocks], pixels), second)
     heights = _row_heights(every, pixels)
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
-        every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
-        without_transfers=wanted.transfers and not lines.transfers, until=longest,
+        every, theme, lines, memory=named, second=second, rows=heights, slowest=slowest,
+        without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
-    lead, title = _filled(texts.lead.split(), " ", layout.room), _title_lines(texts.title, layout.room)
-    texts = texts._replace(lead="\n".join(lead), title="\n".join(title))
-    several, above, notes = len(blocks) > 1, _ABOVE + layout.below, _lines_of_notes(layout, texts)
-    head = 18 + 18 * (len(title) + len(lead) + len(notes)) + 2 * bool(notes) - 2 * (not title)
+    several = len(blocks) > 1
+    texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
-    tall = sum(rows) + len(blocks) * (above + _BETWEEN + (layout.memory + air if memory else 0))
-    writer = Writer(pixels, head + tall + _AXIS + legend.height(layout.room) + 6, theme)
-    named = f" of {', '.join(block.name for block in blocks)}" * several
-    writer.figure.alt = f"Gantt chart{named}: {'. '.join(filter(None, (' '.join(title), ' '.join(lead))))}"
+    tall = sum(rows) + len(blocks) * (layout.above + layout.between + (layout.memory + air if memory else 0))
+    left = layout.left if pixels >= _WIDE else 4.0  # of the legend
+    writer = Writer(pixels, head + tall + layout.axis + legend.height(layout.right - left) + 6, theme)
+    of_all = f" of {', '.join(block.name for block in blocks)}" * several
+    words = (" ".join(text.split("\n")) for text in (texts.title, texts.lead) if text)
+    writer.figure.alt = f"Gantt chart{of_all}: {'. '.join(words)}"
     if texts.title:
         write_title(writer, texts, layout.left, notes)
-    found, y = [], float(head)
-    writer.name_rows(blocks[0].labels, layout.left - 8, head + above + rows[0] / 2, rows[0])
+    found, y = [], head
+    writer.name_rows(blocks[0].labels, layout.left - 8, head + layout.above + rows[0] / 2, rows[0])
     for at, x in layout.columns.items():
-        writer.write(x, head + layout.below, heads[at], ha="right", color=theme.quiet)
+        writer.write(x, head - 3, heads[at], ha="right", color=theme.quiet)
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
-        _write_numbers(writer, layout, block, y, y + (15 if number or not layout.below else 2) if several else None)
-        y += above
+        y += layout.above
+        _write_numbers(writer, layout, block, y, several)
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
@@ -174,15 +191,15 @@ def compose(
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
         found.append(ax)
-        y += high + (air if memory else 8)
+        y += high
         if strip is not None:
-            area = writer.axes(layout.left, y, layout.room, layout.memory, sharex=ax)
+            area = writer.axes(layout.left, y + air, layout.room, layout.memory, sharex=ax)
             draw_memory(area, strip, number, makespan(boxes.timeline), theme)
-            y += layout.memory + 8
-        y += _BETWEEN - 8
+            y += air + layout.memory
+        y += layout.between
     ends = [makespan(boxes.timeline) for boxes in every]
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
-    legend.draw(writer, layout.left, y + _AXIS, layout.room)
+    legend.draw(writer, left, y + layout.axis, layout.right - left)
     return found
 
 
@@ -201,10 +218,27 @@ def _title_lines(title: str, room: float) -> list[str]:
     return [line.replace("\u00a0", " ") for line in _filled(words, " ", room, True)] if title else []
 
 
-def _lines_of_notes(layout: _FigureLayout, texts: Texts) -> list[str]:
-    """Return the lines that the notes take below the title; none if they fit beside it."""
-    beside, words = layout.room - text_width(texts.title, TITLE, True) - 12, " · ".join(texts.notes)
-    return _filled(words.split(" · ") if text_width(words, _SUBTITLE) > beside else (), " · ", layout.room)
+def _header(layout: _FigureLayout, texts: Texts, numbers: int) -> tuple[Texts, list[str], float]:
+    """Return the texts and notes in lines, and the height of all lines above the first timeline.
+
+    `numbers` lines, the headings of the numbers and maybe these, are beside the last lines of the texts if they fit.
+    Notes have no lines if fewer are needed with them beside the title.
+    """
+    title, words = _title_lines(texts.title, layout.room), " · ".join(texts.notes if texts.title else ())
+    lead = _filled(texts.lead.split() if title else (), " ", layout.room)
+    below = _filled(words.split(" · ") if words else (), " · ", layout.room)
+    titles = [text_width(line, TITLE, True) for line in title]
+    beside = [*titles[:-1], *(wide + 12 + text_width(words, _SUBTITLE) for wide in titles[-1:])]
+    found = list[tuple[int, list[str]]]()
+    for notes, wide in ((below, titles), ([], beside)):
+        wide = [*wide, *(text_width(line, _SUBTITLE) for line in (*notes, *lead))]
+        shared = next(some for some in range(min(numbers, len(wide)), -1, -1)
+                      if max([0.0, *wide[len(wide) - some :]]) <= layout.beside - layout.left)  # fmt: skip
+        if max([0.0, *wide]) <= layout.room or notes == below:
+            found.append((len(wide) + numbers - shared, notes))
+    lines, notes = min(found, key=lambda one: one[0])
+    head = _WORDS * (lines - (numbers - 1)) + 3.0
+    return texts._replace(lead="\n".join(lead), title="\n".join(title)), notes, head
 
 
 def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False) -> list[str]:
@@ -218,16 +252,15 @@ def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False)
     return [line.removesuffix(" ·") for line in lines]
 
 
-def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: float | None) -> None:
-    """Write a block's name if it is `named`, at this height, and its step, difference, idle time and peak."""
-    theme, base = writer.theme, y + 15 + layout.below
-    values = block.numbers
-    if named is not None:
+def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
+    """Write a block's step, difference, idle time and peak above its rows at y, and its name if it is `named`."""
+    theme, base, values = writer.theme, y - (9 if writer.wide >= _WIDE else 7), block.numbers
+    if named:
         beside = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
         room = layout.room if layout.below else beside
         most = _NAME if writer.wide >= 600 else 11  # less than the title
         size = max(min(most, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
-        writer.write(layout.left, named, block.name, size, fontweight="bold")
+        writer.write(layout.left, base - layout.below, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
     is_quiet = values[1] in ("base", "=", AT_BOUND)

@@ -71,6 +71,16 @@ class LaneSpans(Spans):
         """True if the sort has a lane of its own; optimizer steps and work in idle time are among the actions."""
         return self.sort not in (STEPS, FILLS)
 
+    def ticks(self, least: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return begin and end of each span as a chart draws it.
+
+        A span lasts `least` seconds at least, but usually half the time to the next at most; none ends after `finish`.
+        """
+        apart = np.diff(self.start)[np.diff(self.device) == 0]
+        long = np.maximum(self.length, min([least, float(np.median(apart)) / 2] if len(apart) else [least]))
+        begin = np.minimum(self.start, np.maximum(finish - long, 0.0))
+        return begin, begin + long
+
     def name(self, span: int) -> str:
         """Return the span as text, such as `3UNSHARD`, `0RELOAD2` or `optimizer step`."""
         if self.sort == STEPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,12 +19,14 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
-from ppsim.plots.memory_strip import MemoryStrip
+from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import NARROWEST_FRAME
 
 TITLE = 14  # pixels, as all sizes below
+_SHORTER = {"gradient": "grad.", "second": "2nd", " of the fullest device": ", fullest device"}  # in a column
+_SHORT = re.compile("|".join(_SHORTER))
 _LINE, _WIDE, _SWATCH, _SPACE, _SIZE = (16, 18), 500, 12, 12, 11  # lines of legends narrower than 500 are low
 
 
@@ -86,7 +89,7 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         second: float = 0.0, rows: Sequence[float] = (), slowest: Sequence[Difference] = (),
-        without_transfers: bool = False, until: float = np.inf,
+        without_transfers: bool = False, until: float = np.inf, is_wide: bool = True,
     ):  # fmt: skip
         self.theme = theme
         marked = dict[str, Kind]()
@@ -116,12 +119,20 @@ class Legend:
             if memory and devices:
                 own = f" ({devices[0]})" * (len(devices) == 1)
                 self._add(f"{memory.name} of the {which} device{own}", color=colour, linewidth=wide * POINTS)
+        if memory and memory.limit is not None:
+            words = memory.amount(memory.limit) + " activations" * (not memory.symbol)
+            self._add(f"limit {words}", color=theme.limit, **LIMIT)
+            if memory.is_over:
+                self._add("over the limit", color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         unmarked = any(boxes.locals > 1 and not is_mixed(boxes, second) for boxes in every if "stage" not in marked)
         remarks += ["later stages have no marks: actions too narrow"] if unmarked else []
         remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
         self.entries += [LegendEntry("mixed", text) for text in remarks]
+        if not is_wide:
+            self.entries = [replace(one, text=_SHORT.sub(lambda word: _SHORTER[word[0]], one.text))
+                            for one in self.entries]  # fmt: skip
         self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 
     def _add(self, text: str, **style: Any) -> None:

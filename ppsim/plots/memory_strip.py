@@ -23,7 +23,8 @@ _ALIKE = 0.95  # of the highest peak: the emptiest device is not drawn if its pe
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
 _APART = 13.0  # pixels between two ticks
-_LIMIT: Any = (0, (5, 2.5))  # dashes of a limit
+LIMIT: dict[str, Any] = {"linewidth": 1.2 * POINTS, "linestyle": (0, (5, 2.5))}
+OVER = 2.6  # pixels: width of the line over a limit
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class MemoryStrip:
         limits = [limit for limit in map(usable_limit, timelines) if limit is not None]
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
+    @property
+    def is_over(self) -> bool:
+        """True if a device of any timeline is over the limit."""
+        return is_over(max(float(levels.max()) for every in self.curves for _, levels in every), self.limit)
+
     def drawn(self, which: str) -> list[tuple[int, int]]:
         """Return the "fullest" device of each timeline, or the "emptiest" of one alone, and the timeline's number."""
         peaks = [[float(levels.max()) for _, levels in every] for every in self.curves]
@@ -88,8 +94,8 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     if strip.limit is not None:
         if is_over(float(step[:, 1].max()), strip.limit):
             above = np.stack([step[:, 0], np.where(step[:, 1] > strip.limit, step[:, 1], np.nan)], axis=1)
-            drawn.append((above, theme.limit, 2.6, 3.5))
-        ax.axhline(strip.limit, color=theme.limit, linewidth=1.2 * POINTS, linestyle=_LIMIT, zorder=4)
+            drawn.append((above, theme.limit, OVER, 3.5))
+        ax.axhline(strip.limit, color=theme.limit, zorder=4, **LIMIT)
     for points, colour, wide, order in drawn:
         add_lines(ax, [points], colors=colour, linewidths=wide * POINTS, zorder=order)
     ax.set_ylim(0.0, strip.top * _HEADROOM)

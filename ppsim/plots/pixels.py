@@ -47,16 +47,22 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
 def mixing_scale(boxes: Boxes) -> float:
     """Return the pixels per second below which boxes mix their colours on paper, with two columns per reference pixel.
 
-    In low rows slots always do, and boxes without a gap, whose rows touch, if they can be mixed over a short period.
+    In low rows slots always do, and boxes that can be mixed over a short period.
     """
     median, period = (max(seconds, SHORTEST) for seconds in (boxes.median, boxes.period))
-    touch = min(scale.NARROWEST_GAP / median, _SHORT_PERIOD / period) * boxes.plain
-    return np.inf if boxes.plain and boxes.slot.any() else max(scale.SHARP / 2 / median, touch)
+    is_short = _SHORT_PERIOD / period * boxes.plain
+    return np.inf if boxes.plain and boxes.slot.any() else max(scale.SHARP / 2 / median, is_short)
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
     """Return whether boxes mix their colours; all charts of a picture do that have short periods, if one does."""
     return second < mixing_scale(boxes) or (second < boxes.mixing and boxes.period * second <= scale.LONGEST_PERIOD)
+
+
+def row_gap(boxes: Boxes, second: float, row: float) -> float:
+    """Return the pixels between rows of `row` pixels; low rows touch if their boxes are narrow or mix their colours."""
+    box = 0.0 if is_mixed(boxes, second) else (boxes.narrowest or boxes.median) * second
+    return scale.row_gap(row, box, boxes.apart)
 
 
 def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +147,12 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
     if boxes.plain and len(found) > 1:
         found = [Strip(*boxes.band, (found[0].light + found[1].light) / 2)]
     lanes = [lane for lane in boxes.lanes if lane.has_band]
-    found += [Strip(*lane_edges(lane, boxes.sorts), _lane(lane, boxes, theme, first, last, inside)) for lane in lanes]
+    first, last = bins(columns, 1.0, finish)  # of ticks without a blur
+    inside = shares(np.zeros(1), np.array([finish]), first, last)
+    least = scale.TICK * dense / columns.per_second
+    for lane in lanes:
+        light = _lane(lane, lane.ticks(least, finish), boxes, theme, first, last, inside)
+        found.append(Strip(*lane_edges(lane, boxes.sorts), light))
     return sorted(found, key=lambda strip: strip.top)
 
 
@@ -170,13 +181,14 @@ def _actions(
 
 
 def _lane(
-    lane: LaneSpans, boxes: Boxes, theme: Theme, first: np.ndarray, last: np.ndarray, inside: np.ndarray
-) -> np.ndarray:
-    """Return the light of a lane over paper."""
+    lane: LaneSpans, ends: tuple[np.ndarray, np.ndarray], boxes: Boxes, theme: Theme,
+    first: np.ndarray, last: np.ndarray, inside: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """Return the light of a lane's ticks between `ends` over paper."""
     light = _ground(theme.paper, inside, boxes.timeline.schedule.devices)
     for device in range(len(light)):
         mine = lane.device == device
-        part = np.minimum(shares(*_joined(lane.start[mine], lane.end[mine]), first, last), inside)
+        part = np.minimum(shares(*_joined(ends[0][mine], ends[1][mine]), first, last), inside)
         light[device] += part[:, None] * light_of(theme.lanes[lane.sort])
         light[device] += (inside - part)[:, None] * light_of(theme.paper)
     return light

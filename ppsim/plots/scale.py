@@ -16,6 +16,7 @@ from ppsim.base.units import three_digits
 
 # pixels: minimum width of a box with a gap, and with a mark; minimum height of a box with a mark
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0
+TICK = 2.0  # pixels: minimum width of a span of a lane
 NARROWEST_FRAME = 6.0  # pixels: narrower optimizer steps have no frame
 SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
