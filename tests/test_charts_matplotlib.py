@@ -1359,6 +1359,13 @@ def test_all_charts_of_a_picture_are_boxes_or_all_are_areas():
     assert [len(rows.numbers()) for rows in rows_of(compared([long, run("1f1b", 64, 128)]))] == [64, 3]
 
 
+def test_one_slow_device_leaves_areas_with_names_and_the_title_says_which():
+    schedule = ppsim.build("1f1b", devices=64, microbatches=64)
+    figure = ppsim.simulate(schedule, jitter=ppsim.Jitter(slow_devices={20: 1.3})).plot()
+    assert {"F", "F + B", "F + B + idle", "B + idle"} <= {*numbers_of(figure)}
+    assert "device 20 takes 1.3 x as long" in words_of(figure)
+
+
 def test_the_period_of_a_mixture_is_that_of_its_steady_part():
     costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
     assert make_boxes(run("v-half", 64, 64, costs)).period == 3.0  # of 2 s in its long drain

@@ -59,7 +59,7 @@ def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
     return from_linear(found)
 
 
-@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 128, 20), ("zb-v", 64, 80), ("dualpipe", 384, 20)])
+@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 128, 20), ("zb-v", 64, 80), ("dualpipe", 384, 80)])
 def test_a_large_chart_is_the_mean_of_one_drawn_many_times_as_large(name, height, times):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
@@ -80,6 +80,13 @@ def test_mixtures_of_narrow_actions_are_flat_at_any_density(name, times, dense):
         begin = boxes.start[(boxes.kind == Kind.B) & (boxes.device == 32)].min() * columns.per_second
         beside = seen[32, int(begin + 0.5 + footprint(boxes, columns.per_second, dense) / 2) :][:4]
         assert np.abs(beside - mixed.mean(axis=(0, 1))).max() < 20  # it was 91
+
+
+def test_mixtures_are_flat_up_to_sharp_borders():
+    boxes = boxes_of("v-half", 64, 256, replace(COSTS, latency=0.0))
+    seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 2000), 64, dense=2.0).astype(int)
+    changes = (np.abs(np.diff(seen[8:56], axis=1)).max(axis=2) > 2).sum(axis=1)
+    assert changes.max() < 24  # of 10 borders; it was 231, with teeth in every second row
 
 
 def test_a_figures_rows_are_the_picture():

@@ -24,6 +24,7 @@ from ppsim.timeline import TimelineColumns
 
 _MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
 SECOND, REVERSE = "second stage of the device", "enters at the other end"  # what marks mean
+_SLOW = 3  # slow devices that a title names
 _EVEN = 0.02  # of a usual box: boxes this close to it are equal to it
 _NUMBERED = 0.75  # of a device's boxes of a kind: if fewer hold a number, none has one
 SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
@@ -78,11 +79,16 @@ class Boxes(Spans):
         return max(found) or self.median
 
     @cached_property
-    def longest_mixed(self) -> float:
-        """Seconds of one kind that are part of a mixture: a period, or several if most boxes differ from usual ones."""
+    def is_even(self) -> bool:
+        """True if most boxes are as long as usual ones; jitter makes them differ."""
         even = [(self.kind == kind) & (self.slot == slot) & (np.abs(self.length / usual[self.device] - 1.0) < _EVEN)
                 for (kind, slot), usual in self.usual.items()]  # fmt: skip
-        return self.period * (1.0 if 2 * np.sum(even) >= np.count_nonzero(self.length) else 4.0)
+        return bool(2 * np.sum(even) >= np.count_nonzero(self.length))
+
+    @property
+    def longest_mixed(self) -> float:
+        """Seconds of one kind that are part of a mixture: a period, or several if most boxes differ from usual ones."""
+        return self.period * (1.0 if self.is_even else 4.0)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -393,6 +399,9 @@ def costs_text(every: Sequence[Boxes]) -> str:
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
     actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip
+    slow = {device: factor for boxes in every for device, factor in
+            (boxes.timeline.plan.noise or {}).get("slow_devices", {}).items() if factor != 1}  # fmt: skip
+    others += [f"device {device} takes {factor:g} x as long" for device, factor in [*slow.items()][:_SLOW]]
     part = "per device: " if per_device else "per stage: " if stages_per_device[0] > 1 else ""
     actions = [part + ", ".join(actions)] if part else actions
     return "median " * differ + " · ".join([*actions, *others])

@@ -22,7 +22,7 @@ from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
 from ppsim.plots.palette import GREY, Theme, channels, label_colour
-from ppsim.plots.pixels import PixelColumns, is_mixed, picture, row_gap
+from ppsim.plots.pixels import PixelColumns, gap_of_rows, is_mixed, picture
 
 POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
@@ -103,7 +103,7 @@ class ChartRows(Artist):
         return is_mixed(self.boxes, place.second / place.pixel)
 
     def _gap(self, place: Place) -> float:
-        return row_gap(self.boxes, place.second / place.pixel, place.row / place.pixel) * place.pixel
+        return gap_of_rows(self.boxes, place.second / place.pixel, place.row / place.pixel) * place.pixel
 
     def _draw_image(self, renderer: Any, place: Place, gap: float) -> None:
         finer = renderer.get_image_magnification()

@@ -26,7 +26,7 @@ from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
 from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
-from ppsim.plots.pixels import is_mixed, row_gap
+from ppsim.plots.pixels import gap_of_rows, is_mixed
 from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK, PATH
 
 _LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
@@ -91,7 +91,7 @@ def row_height(ax: Axes, boxes: Boxes) -> float:
 def row_edges(ax: Axes, boxes: Boxes) -> tuple[float, float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1, and the gap below a row."""
     row = row_height(ax, boxes)
-    gap = row_gap(boxes, second_of(ax), row) / row
+    gap = gap_of_rows(boxes, second_of(ax), row) / row
     top, bottom = (part * (1.0 - gap) - 0.5 for part in part_of_row(boxes.band))
     return top, bottom, gap
 
@@ -105,7 +105,7 @@ def second_of(ax: Axes) -> float:
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of each sort, as for `legend_entries`, in rows of `row` pixels."""
     found, (top, bottom) = dict[str, Kind](), part_of_row(boxes.band)
-    high = (row - row_gap(boxes, second, row)) * (bottom - top)
+    high = (row - gap_of_rows(boxes, second, row)) * (bottom - top)
     is_high = high >= LOWEST_MARK * (1 + boxes.slot)
     has_mark = scale.has_mark(boxes.length * second) & (not is_mixed(boxes, second))
     wide = has_mark & (boxes.start < until) & is_high

@@ -10,12 +10,16 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
+from ppsim.base.immutable import distinct
 from ppsim.plots import scale
 from ppsim.plots.boxes import SHORTEST, Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
 _SHORT_PERIOD = 12.0  # reference pixels: mixtures of longer periods keep their actions, in a picture that need not mix
+_STEADY_IDLE = 0.7  # of the time between two equal actions: the longest idle time in a mixture of their repetitions
+_CHANGE = 0.1  # of a device's time: where the part of a kind changes by more, another mixture begins
+_APART = 3.0  # halves of a window between a mixture's ends, whose actions may be others, and its windows
 _IDLE = 0.6  # of the longest stretch of one kind within a mixture: the longest idle time there
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
 _REACH = 1 + WINDOWS.max()  # of all of them, in halves of one
@@ -59,7 +63,7 @@ def is_mixed(boxes: Boxes, second: float) -> bool:
     return second < mixing_scale(boxes) or (second < boxes.mixing and boxes.period * second <= scale.LONGEST_PERIOD)
 
 
-def row_gap(boxes: Boxes, second: float, row: float) -> float:
+def gap_of_rows(boxes: Boxes, second: float, row: float) -> float:
     """Return the pixels between rows of `row` pixels; low rows touch if their boxes are narrow or mix their colours."""
     box = 0.0 if is_mixed(boxes, second) else (boxes.narrowest or boxes.median) * second
     return scale.row_gap(row, box, boxes.apart)
@@ -85,25 +89,76 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     period, pixel = boxes.period, dense / columns.per_second
     if not (is_mixed(boxes, 1 / pixel) and 0 < period <= scale.LONGEST_PERIOD * pixel):
         return first, last
-    mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
-    is_new = np.append(True, (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:])
-    borders = np.stack([start[is_new[: len(start)]], end[np.append(is_new[1:], True)[: len(end)]]], axis=1).ravel()
-    borders = np.concatenate([[0.0], borders, [finish]])
-    longest = boxes.longest_mixed * np.resize([_IDLE, 1.0], len(borders) - 1)  # idle time is every second stretch
-    edge = np.diff(np.pad((np.diff(borders) <= longest).astype(int), 1))
+    begins, ends, periods = _mixtures(boxes, device)
     middle, reach = (first + last) / 2, (last - first) / 2
-    begins, ends = np.append(borders[edge == 1], np.inf), np.append(borders[edge == -1], 0.0)
     at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
-    begin, end, wide = begins[at], ends[at], period / 2 * np.ceil(foot / columns.per_second / period - 0.01)
+    begin, end, wide = begins[at], ends[at], periods[at] / 2
+    wide = wide * np.ceil(foot / columns.per_second / periods[at] - 0.01)
     own = np.minimum(np.maximum(wide, reach), (end - begin) / 2 / _REACH)
     own = np.where((begin <= middle) & (middle < end) & (own > reach), own, reach)
-    inside = np.where(own > reach, np.clip(middle, begin + _REACH * own, end - _REACH * own), middle)
-    shifted = inside + WINDOWS * np.where(own > reach, own, 0.0)
+    is_inside = own > reach
+    room = np.where(is_inside, (end - begin) / 2, 0.0) - _REACH * own
+    inner = is_inside * (_REACH * own + boxes.is_even * np.minimum(_APART * own, room / 2))
+    shifted = np.where(is_inside, np.clip(middle, begin + inner, end - inner), middle) + WINDOWS * is_inside * own
     after, before = (np.ceil(part * columns.per_second) for part in (end - first, last - begins[at + 1]))
     away = (np.maximum(after, 0) - np.maximum(before, 0)) / columns.per_second  # of a mixture's outermost actions
     is_free = (middle >= end) & (first + away >= end) & (last + away <= np.minimum(begins[at + 1], finish))
     return shifted - own + away * is_free, shifted + own + away * is_free
+
+
+def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return begin, end and period of each mixture of a device; an empty one is behind them.
+
+    Mixtures end at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time that does not
+    repeat. Unless jitter changes every action, they also end where the parts of the kinds, or of idle time, differ most
+    between the repetitions of the actions before and after.
+    """
+    mine, period = slice(*boxes.offsets[device : device + 2].tolist()), boxes.period
+    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+    if not len(start):
+        return np.array([np.inf]), np.zeros(1), np.full(1, period)
+    before, after, is_steady = _repetitions(boxes, mine)
+    is_new = (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:]
+    first, last = np.append(True, is_new), np.append(is_new, True)
+    borders = np.concatenate([[0.0], np.stack([start[first], end[last]], axis=1).ravel(), [makespan(boxes.timeline)]])
+    longest = boxes.longest_mixed * np.resize([_IDLE, 1.0], len(borders) - 1)  # idle time is every second stretch
+    longest[2::2] = np.maximum(longest[2::2], _STEADY_IDLE * (after * is_steady)[last])
+    edge = np.diff(np.pad((np.diff(borders) <= longest).astype(int), 1))
+    begins, ends = borders[edge == 1], borders[edge == -1]
+    if boxes.is_even:
+        times = np.stack([start, end], axis=1).ravel()
+        past = np.append(before[0], np.repeat(before, 2)[:-1])
+        future = np.append(np.repeat(after, 2)[1:], after[-1])
+        every = [(start[kind == one], end[kind == one]) for one in distinct(kind).tolist()]
+        parts = np.stack([shares(*one, times, times + future) - shares(*one, times - past, times) for one in every])
+        change = np.abs(np.concatenate([parts, parts.sum(axis=0, keepdims=True)])).max(axis=0)
+        change -= 1e-9 * np.arange(len(times))  # the first of equal ones
+        change[np.isin(times, [*begins, *ends])] = np.inf
+        reach = (past + future) / 2
+        around = np.searchsorted(times, times - reach), np.searchsorted(times, times + reach, "right")
+        largest = np.maximum.reduceat(np.append(change, 0.0), np.stack(around, axis=1).ravel())[::2]
+        cuts = times[(change >= largest) & (change > _CHANGE) & (change < np.inf)]
+        owner = np.searchsorted(begins, cuts) - 1
+        cuts = cuts[(owner >= 0) & (cuts < np.append(ends, 0.0)[owner])]
+        begins, ends = np.sort(np.append(begins, cuts)), np.sort(np.append(ends, cuts))
+    owner = np.searchsorted(begins, start, "right") - 1
+    owner[start >= np.append(ends, 0.0)[owner]] = -1
+    own = [after[owner == one] if boxes.is_even else after[:0] for one in range(len(begins))]
+    periods = [float(np.quantile(one, 2 / 3, method="nearest")) if len(one) else period for one in own]
+    return np.append(begins, np.inf), np.append(ends, 0.0), np.append(periods, period)
+
+
+def _repetitions(boxes: Boxes, mine: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the seconds from each box's last repetition and to its next, and whether one follows after equal times."""
+    name = boxes.kind[mine] * np.int64(boxes.timeline.schedule.num_stages) + boxes.stage[mine]
+    order = np.lexsort((boxes.start[mine], name))
+    gaps = np.where(np.diff(name[order]) == 0, np.diff(boxes.start[mine][order]), np.nan)
+    gaps = np.concatenate([[np.nan], np.clip(gaps, 1e-6 * boxes.period, 2.0 * boxes.period), [np.nan]])
+    found = np.empty((3, len(order)))
+    is_equal = np.concatenate([[False], np.abs(np.diff(gaps)) < 1e-6 * boxes.period, [False]])
+    found[:, order] = gaps[:-1], gaps[1:], (is_equal[1:-1] | is_equal[2:])
+    before, after = (np.where(np.isnan(one), other, one) for one, other in (found[:2], found[1::-1]))
+    return np.nan_to_num(before, nan=boxes.period), np.nan_to_num(after, nan=boxes.period), found[2] > 0
 
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
