@@ -59,7 +59,7 @@ def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
     return from_linear(found)
 
 
-@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 128, 20), ("zb-v", 64, 80), ("dualpipe", 384, 80)])
+@pytest.mark.parametrize(("name", "height", "times"), [("1f1b", 128, 80), ("zb-v", 64, 80), ("dualpipe", 384, 80)])
 def test_a_large_chart_is_the_mean_of_one_drawn_many_times_as_large(name, height, times):
     boxes = boxes_of(name, 64, 256)
     columns = PixelColumns(0.0, boxes.timeline.makespan, 700)
@@ -102,7 +102,7 @@ def test_a_figures_rows_are_the_picture():
     rule = 150 / 144  # pixels of the picture per reference pixel
     second = boxes.median * columns.per_second / rule
     gap = row_gap(area.height / 64 / rule, second) * rule  # between the rows, a faint one
-    expected = averaged(boxes, columns, height, 20, gap, rule / columns.per_second, rule).astype(int)
+    expected = averaged(boxes, columns, height, 40, gap, rule / columns.per_second, rule).astype(int)
     inside = slice(2, right - left - 4)  # the line at the end of the step is drawn upon the last pixels
     assert np.abs(pixels[top : top + height, left:right][:, inside] - expected[:, inside]).max() <= 2
 

@@ -26,7 +26,7 @@ from ppsim.plots.pixels import PixelColumns, gap_of_rows, is_mixed, picture
 
 POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
-_SERIFS = "DejaVu Sans Mono", "monospace"  # matplotlib's; I has serifs, so that I1 is not read as 11
+_SERIFS, _SERIF = ("DejaVu Serif", "serif"), 0.42  # matplotlib's, for I alone, or I1 would read as 11; its width
 _FRAME = 6.0  # pixels: both sides of a frame
 _NAME, _AIR, _LINE = 10.0, 6.0, 11.0  # pixels: size of an area's name, free width beside it, from line to line
 
@@ -56,13 +56,19 @@ class Place:
         return tuple(self.top - (begin + part * tall) for part in part_of_row(edges))
 
 
+def width_of_digit() -> float:
+    """Return the width of a digit of size 1."""
+    return text_width("0000", 10) / 40
+
+
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: np.ndarray):
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, lettered: bool, numbered: bool, path: Any):
         super().__init__()
-        self.boxes, self.theme, self.labels, self.numbered, self.path = boxes, theme, labels, numbered, path
-        self._family, self._digit = matplotlib.rcParams["font.family"], text_width("0000", 10) / 40
+        self.boxes, self.theme, self.labels, self.path = boxes, theme, labels, path
+        self._lettered, self._numbered = lettered, numbered
+        self._family, self._digit = matplotlib.rcParams["font.family"], width_of_digit()
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
         self.set_zorder(2)
@@ -228,7 +234,7 @@ class ChartRows(Artist):
         boxes, theme = self.boxes, self.theme
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
-        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY, self.numbered)
+        found = boxes.numbers(place.second / place.pixel, tall, self._digit, self._lettered, self._numbered)
         mixed = self._is_mixed(place)
         yield from self._names(place, gap) if mixed else ()
         for (kind, slot), (sizes, has_number, before) in () if mixed else found.items():
@@ -240,9 +246,7 @@ class ChartRows(Artist):
                 words = [before + boxes.number(row + half) * has for row, has in shown]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
                 aside = (local > 0) - reverse * (1 + 2 * half / 3)
-                for text in self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside):
-                    text.set_fontfamily(_SERIFS if before == "I" else self._family)
-                    yield text
+                yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside)
         for lane in (lane for lane in boxes.lanes if not lane.has_band):  # bands are too low for words
             yield from self._lane_texts(place, lane, place.band(lane.device, lane_edges(lane, boxes.sorts), gap))
 
@@ -268,19 +272,25 @@ class ChartRows(Artist):
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
             wide = (len(word) + scale.LETTER * word.startswith("W")) * self._digit * size * pixel
+            wide -= word.startswith("I") * (self._digit - _SERIF) * size * pixel
             left, right = float(ends[0][at]), float(ends[1][at])
             x, lines, half = (left + right) / 2, crossing[int(spans.device[mine[at]])], scale.PATH[1] / 2 * pixel
             if np.any(np.abs(lines - x) < half + wide / 2):  # the middle of what they leave
                 left = np.max(lines[lines < x] + half, initial=left)
                 right = np.min(lines[lines >= x] - half, initial=right)
-            if right - left >= wide:
-                yield self._text(float(left + right) / 2, float(y), word, ink, size)
+            if right - left >= wide + scale.NUMBER_ROOM[0] / 2 * pixel:
+                x = float(left + right) / 2
+                if word.startswith("I"):
+                    letter = _SERIF * size * pixel
+                    yield self._text(x - (wide - letter) / 2, float(y), "I", ink, 0.95 * size, _SERIFS)
+                    x, word = x + letter / 2, word[1:]
+                yield from [self._text(x, float(y), word, ink, size)] * (word != "")
 
-    def _text(self, x: float, y: float, words: str, ink: str, size: float) -> Text:
+    def _text(self, x: float, y: float, words: str, ink: str, size: float, family: Any = None) -> Text:
         """Return a text around a place in display units."""
         text = Text(
             x, y, words, color=ink, fontsize=size * POINTS, ha="center",
-            va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
+            va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=family or self._family,
         )  # fmt: skip
         text.set_figure(self._ax.figure)
         text.set_transform(IdentityTransform())

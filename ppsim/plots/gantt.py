@@ -26,7 +26,7 @@ from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
-from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.palette import GREY, Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
@@ -202,6 +202,6 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels, True, lines.add_to(ax, boxes, theme))
+    ChartRows(ax, boxes, theme, labels, theme is GREY, True, lines.add_to(ax, boxes, theme))
     Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
     return ax

@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, device_labels
-from ppsim.plots.chart_rows import POINTS, ChartRows
+from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
 from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
 from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
-from ppsim.plots.palette import Theme
-from ppsim.plots.pixels import mixing_scale
+from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.pixels import is_mixed, mixing_scale
 from ppsim.plots.scale import AT_BOUND
 
 MAX_TICKS = 10
@@ -164,7 +164,13 @@ def compose(
         every, theme, lines, memory=named, second=second, rows=heights, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
-    several = len(blocks) > 1
+    several, digit = len(blocks) > 1, width_of_digit()
+    single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
+    lettered = theme is GREY and all(marks.has_labels(*one, second, digit, False) for one in single)
+    have = [marks.has_labels(*one, second, digit, True, lettered) for one in single]
+    numbered = pixels >= _WIDE and (any(have) if lettered else all(have))
+    if labels and numbered and have:
+        texts = texts._replace(notes=[*texts.notes, "numbers are microbatches"])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
@@ -186,7 +192,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, pixels >= _WIDE, lines.add_to(ax, boxes, theme))
+        ChartRows(ax, boxes, theme, labels, lettered, numbered, lines.add_to(ax, boxes, theme))
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)

@@ -117,7 +117,7 @@ class Legend:
         for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
             devices = sorted({device for device, _ in memory.drawn(which)}) if memory else []
             if memory and devices:
-                own = f" ({devices[0]})" * (len(devices) == 1)
+                own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)
                 self._add(f"{memory.name} of the {which} device{own}", color=colour, linewidth=wide * POINTS)
         if memory and memory.limit is not None:
             words = memory.amount(memory.limit) + " activations" * (not memory.symbol)

@@ -104,8 +104,7 @@ def second_of(ax: Axes) -> float:
 
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of each sort, as for `legend_entries`, in rows of `row` pixels."""
-    found, (top, bottom) = dict[str, Kind](), part_of_row(boxes.band)
-    high = (row - gap_of_rows(boxes, second, row)) * (bottom - top)
+    found, high = dict[str, Kind](), _height(boxes, second, row)
     is_high = high >= LOWEST_MARK * (1 + boxes.slot)
     has_mark = scale.has_mark(boxes.length * second) & (not is_mixed(boxes, second))
     wide = has_mark & (boxes.start < until) & is_high
@@ -116,6 +115,18 @@ def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[
         if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
             found[sort] = next(kind for kind in TITLES if kind in seen)
     return found
+
+
+def has_labels(boxes: Boxes, row: float, second: float, digit: float, numbered: bool, lettered: bool = True) -> bool:
+    """Return whether boxes have numbers in rows of `row` pixels, or letters if not `numbered`, as `Boxes.numbers`."""
+    found = boxes.numbers(second, _height(boxes, second, row), digit, lettered, numbered).values()
+    return any(has.any() if numbered else letter != "" for _, has, letter in found)
+
+
+def _height(boxes: Boxes, second: float, row: float) -> float:
+    """Return the height in pixels of the boxes of rows of `row` pixels."""
+    top, bottom = part_of_row(boxes.band)
+    return (row - gap_of_rows(boxes, second, row)) * (bottom - top)
 
 
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
@@ -201,9 +212,8 @@ def _path_lines(ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, e
     if high >= LOWEST_MARK:  # upright lines at the end or begin of boxes that are on the path, in idle time beside them
         into, up = first[1:], device[first[1:]] < device[first[1:] - 1]
         x, row = np.where(up, end[into - 1], begin[into]), np.where(up, device[into - 1], device[into])
-        free = np.array([_idle_beside(boxes, *one) for one in zip(x, row, up, strict=True)]) * second > halo
-        inset = np.minimum(0.7 * path / second, np.where(up, (end - begin)[into - 1], (end - begin)[into]) / 2)
-        corner = x + np.where(up, 1, -1) * np.where(free, 0.9 * path / second, -inset)
+        idle = np.array([_idle_beside(boxes, *one) for one in zip(x, row, up, strict=True)])
+        corner = x + np.where(up, 1, -1) * np.where(idle * second > halo, 0.9 * path / second, idle / 2)
         begin[into], end[into - 1] = corner, corner
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))

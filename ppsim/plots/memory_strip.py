@@ -70,7 +70,7 @@ class MemoryStrip:
         """Return the "fullest" device of each timeline, or the "emptiest" of one alone, and the timeline's number."""
         peaks = [[float(levels.max()) for _, levels in every] for every in self.curves]
         if which == "fullest":
-            return [(int(np.argmax(of)), number) for number, of in enumerate(peaks)]
+            return [(int(np.argmax(np.array(of) >= max(of) * (1 - 1e-9))), number) for number, of in enumerate(peaks)]
         is_shown = len(peaks) == 1 and min(peaks[0]) < _ALIKE * max(peaks[0])
         return [(int(np.argmin(peaks[0])), 0)] * is_shown
 

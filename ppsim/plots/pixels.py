@@ -13,12 +13,13 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.immutable import distinct
 from ppsim.plots import scale
 from ppsim.plots.boxes import SHORTEST, Boxes, halves
-from ppsim.plots.lanes import LaneSpans, band, lane_edges
+from ppsim.plots.lanes import STEPS, LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
 _SHORT_PERIOD = 12.0  # reference pixels: mixtures of longer periods keep their actions, in a picture that need not mix
 _STEADY_IDLE = 0.7  # of the time between two equal actions: the longest idle time in a mixture of their repetitions
 _CHANGE = 0.1  # of a device's time: where the part of a kind changes by more, another mixture begins
+_NONE = 1e-9  # of a period: that of what does not repeat
 _APART = 3.0  # halves of a window between a mixture's ends, whose actions may be others, and its windows
 _IDLE = 0.6  # of the longest stretch of one kind within a mixture: the longest idle time there
 WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
@@ -89,25 +90,22 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     period, pixel = boxes.period, dense / columns.per_second
     if not (is_mixed(boxes, 1 / pixel) and 0 < period <= scale.LONGEST_PERIOD * pixel):
         return first, last
-    begins, ends, periods = _mixtures(boxes, device)
+    borders, periods = _mixtures(boxes, device)
     middle, reach = (first + last) / 2, (last - first) / 2
-    at = np.searchsorted(begins, middle, "right") - 1  # the last mixture that begins before
-    begin, end, wide = begins[at], ends[at], periods[at] / 2
-    wide = wide * np.ceil(foot / columns.per_second / periods[at] - 0.01)
-    own = np.minimum(np.maximum(wide, reach), (end - begin) / 2 / _REACH)
-    own = np.where((begin <= middle) & (middle < end) & (own > reach), own, reach)
-    is_inside = own > reach
-    room = np.where(is_inside, (end - begin) / 2, 0.0) - _REACH * own
-    inner = is_inside * (_REACH * own + boxes.is_even * np.minimum(_APART * own, room / 2))
-    shifted = np.where(is_inside, np.clip(middle, begin + inner, end - inner), middle) + WINDOWS * is_inside * own
-    after, before = (np.ceil(part * columns.per_second) for part in (end - first, last - begins[at + 1]))
-    away = (np.maximum(after, 0) - np.maximum(before, 0)) / columns.per_second  # of a mixture's outermost actions
-    is_free = (middle >= end) & (first + away >= end) & (last + away <= np.minimum(begins[at + 1], finish))
-    return shifted - own + away * is_free, shifted + own + away * is_free
+    at = np.clip(np.searchsorted(borders, middle, "right") - 1, 0, len(periods) - 1)
+    begin, end, repeated = borders[at], borders[at + 1], periods[at]
+    room = (end - begin) / 2 / _REACH
+    own = np.minimum(np.maximum(repeated / 2 * np.ceil(foot / columns.per_second / repeated - 0.01), reach), room)
+    is_wide = (room > reach) & (last <= finish)
+    keeps = boxes.is_even & (repeated > _NONE * period)  # its windows apart from its ends
+    apart = _REACH * (own + np.minimum(_APART * own, (room - own) / 2) * keeps)
+    middle = np.where(is_wide, np.clip(middle, begin + apart, end - apart) + WINDOWS * own, middle)
+    own = np.where(is_wide, own, reach)
+    return middle - own, middle + own
 
 
-def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return begin, end and period of each mixture of a device; an empty one is behind them.
+def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the borders of a device's mixtures and of what lies between them, and the period of each.
 
     Mixtures end at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time that does not
     repeat. Unless jitter changes every action, they also end where the parts of the kinds, or of idle time, differ most
@@ -116,15 +114,16 @@ def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray, np.nda
     mine, period = slice(*boxes.offsets[device : device + 2].tolist()), boxes.period
     start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
     if not len(start):
-        return np.array([np.inf]), np.zeros(1), np.full(1, period)
+        return np.array([0.0, makespan(boxes.timeline)]), np.full(1, period)
     before, after, is_steady = _repetitions(boxes, mine)
     is_new = (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:]
     first, last = np.append(True, is_new), np.append(is_new, True)
     borders = np.concatenate([[0.0], np.stack([start[first], end[last]], axis=1).ravel(), [makespan(boxes.timeline)]])
     longest = boxes.longest_mixed * np.resize([_IDLE, 1.0], len(borders) - 1)  # idle time is every second stretch
     longest[2::2] = np.maximum(longest[2::2], _STEADY_IDLE * (after * is_steady)[last])
-    edge = np.diff(np.pad((np.diff(borders) <= longest).astype(int), 1))
-    begins, ends = borders[edge == 1], borders[edge == -1]
+    is_mixed = np.diff(borders) <= longest
+    borders = borders[np.concatenate([[True], ~(is_mixed[1:] & is_mixed[:-1]), [True]])]
+    borders = borders[np.append(True, np.diff(borders) > 0)]
     if boxes.is_even:
         times = np.stack([start, end], axis=1).ravel()
         past = np.append(before[0], np.repeat(before, 2)[:-1])
@@ -133,19 +132,20 @@ def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray, np.nda
         parts = np.stack([shares(*one, times, times + future) - shares(*one, times - past, times) for one in every])
         change = np.abs(np.concatenate([parts, parts.sum(axis=0, keepdims=True)])).max(axis=0)
         change -= 1e-9 * np.arange(len(times))  # the first of equal ones
-        change[np.isin(times, [*begins, *ends])] = np.inf
+        change[np.isin(times, borders)] = np.inf
         reach = (past + future) / 2
         around = np.searchsorted(times, times - reach), np.searchsorted(times, times + reach, "right")
         largest = np.maximum.reduceat(np.append(change, 0.0), np.stack(around, axis=1).ravel())[::2]
-        cuts = times[(change >= largest) & (change > _CHANGE) & (change < np.inf)]
-        owner = np.searchsorted(begins, cuts) - 1
-        cuts = cuts[(owner >= 0) & (cuts < np.append(ends, 0.0)[owner])]
-        begins, ends = np.sort(np.append(begins, cuts)), np.sort(np.append(ends, cuts))
-    owner = np.searchsorted(begins, start, "right") - 1
-    owner[start >= np.append(ends, 0.0)[owner]] = -1
-    own = [after[owner == one] if boxes.is_even else after[:0] for one in range(len(begins))]
-    periods = [float(np.quantile(one, 2 / 3, method="nearest")) if len(one) else period for one in own]
-    return np.append(begins, np.inf), np.append(ends, 0.0), np.append(periods, period)
+        borders = np.union1d(borders, times[(change >= largest) & (change > _CHANGE) & (change < np.inf)])
+    steps = [
+        (lane.start[at], lane.end[at]) for lane in boxes.lanes if lane.sort == STEPS for at in [lane.device == device]
+    ]
+    borders = np.union1d(borders, np.ravel(steps))
+    owner = np.searchsorted(borders, start, "right") - 1
+    own = [after[owner == one] if boxes.is_even else np.full(int(np.any(owner == one)), period)
+           for one in range(len(borders) - 1)]  # fmt: skip
+    periods = [np.quantile(one, 2 / 3, method="nearest") if len(one) else _NONE * period for one in own]
+    return borders, np.array(periods)
 
 
 def _repetitions(boxes: Boxes, mine: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
