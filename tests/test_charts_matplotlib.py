@@ -750,6 +750,12 @@ def test_the_legend_names_lanes_and_lines_only_where_they_are_drawn():
     assert "optimizer step shorter than a pixel" in words_of(figure)
 
 
+def test_the_legend_says_if_marks_of_stages_are_in_wide_actions_alone():
+    charts = [run("interleaved-1f1b", 8, 16), run("zb-v", 8, 16)]  # zb-v has no space for marks
+    assert "2nd stage of the device in wide actions" in words_of(compared(charts, width=3.3))
+    assert "2nd stage of the device" in words_of(charts[0].plot(width=3.3))
+
+
 def test_slices_are_labelled_with_microbatch_and_piece():
     labels = numbers_of(run("seq1f1b", slices=2).plot(width=14))
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)

@@ -314,11 +314,14 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *[mark] * (self.sort in ("stage", "reverse"))]
 
 
-def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:
+def legend_entries(
+    every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf, unmarked: bool = False
+) -> list[LegendEntry]:
     """Return the legend of what these charts draw up to `until` seconds: kinds, idle time, marks, lanes.
 
     `marked` has a kind whose boxes show marks of a later "stage", of "reverse", "longer" ones and "full" ones, if one
-    does. The last entry names the lanes that low rows leave out.
+    does. `unmarked`: a chart has no marks of later stages, as its actions are too narrow. The last entry names the lanes
+    that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
     kinds = [kind for kind in palette.TITLES if kind in drawn]
@@ -328,7 +331,8 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
     longer = "" if "longer" not in marked else ": longer line in wide actions" if "full" in marked else ": longer line"
     several = any(boxes.locals > 2 for boxes in every)
-    words = {"stage": f"later stage{longer}" if several else SECOND, "reverse": REVERSE}
+    stage = (f"later stage{longer}" if several else SECOND) + " in wide actions" * (unmarked and "wide" not in longer)
+    words = {"stage": stage, "reverse": REVERSE}
     found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
     if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
         found.append(LegendEntry("steps", "start of an iteration"))

@@ -92,10 +92,11 @@ class Legend:
         without_transfers: bool = False, until: float = np.inf, is_wide: bool = True,
     ):  # fmt: skip
         self.theme = theme
-        marked = dict[str, Kind]()
+        marked, unmarked = dict[str, Kind](), False
         for boxes, row in reversed([*zip(every, rows, strict=True)]):
-            marked |= marked_kinds(boxes, second, row, until)
-        entries = legend_entries(every, marked, until)
+            marked |= (own := marked_kinds(boxes, second, row, until))
+            unmarked |= boxes.locals > 1 and not is_mixed(boxes, second) and "stage" not in own
+        entries = legend_entries(every, marked, until, unmarked)
         steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
         wide = max((lane.length.max() * second for lane in steps), default=np.inf)
         if wide <= NARROWEST_FRAME:
@@ -126,8 +127,7 @@ class Legend:
                 self._add("over the limit", color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        unmarked = any(boxes.locals > 1 and not is_mixed(boxes, second) for boxes in every if "stage" not in marked)
-        remarks += ["later stages have no marks: actions too narrow"] if unmarked else []
+        remarks += ["later stages have no marks: actions too narrow"] if unmarked and "stage" not in marked else []
         remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         if not is_wide:
