@@ -320,8 +320,8 @@ def legend_entries(
     """Return the legend of what these charts draw up to `until` seconds: kinds, idle time, marks, lanes.
 
     `marked` has a kind whose boxes show marks of a later "stage", of "reverse", "longer" ones and "full" ones, if one
-    does. `unmarked`: a chart has no marks of later stages, as its actions are too narrow. The last entry names the lanes
-    that low rows leave out.
+    does. `unmarked`: a chart has no marks of later stages, as its actions are too narrow. The last entry names the
+    lanes that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
     kinds = [kind for kind in palette.TITLES if kind in drawn]
