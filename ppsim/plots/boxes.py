@@ -69,14 +69,20 @@ class Boxes(Spans):
     @cached_property
     def period(self) -> float:
         """Seconds after which stages usually repeat an action; those of the median box if none does."""
-        schedule, start, found = self.timeline.schedule, self.timeline.row_start, [0.0]
-        for kind in distinct(schedule.kind).tolist():
-            mine = np.flatnonzero(schedule.kind == kind)
-            where = schedule.device[mine] * np.int64(schedule.num_stages) + schedule.stage[mine]
-            order = np.lexsort((start[mine], where))
-            apart = np.diff(start[mine[order]])[np.diff(where[order]) == 0]
+        found, (_, after) = [0.0], self.repetitions
+        for kind in distinct(self.kind).tolist():
+            apart = after[(self.kind == kind) & ~np.isnan(after)]
             found.append(float(np.quantile(apart, 2 / 3, method="nearest")) if len(apart) else 0.0)
         return max(found) or self.median
+
+    @cached_property
+    def repetitions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds between the begins of each box and of the last, and next, box of its kind and stage; nan: none."""
+        name = self.kind * np.int64(self.timeline.schedule.num_stages) + self.stage
+        order, found = np.lexsort((self.start, name, self.device)), np.full((2, len(name)), np.nan)
+        same = (np.diff(name[order]) == 0) & (np.diff(self.device[order]) == 0)
+        found[0, order[1:]] = found[1, order[:-1]] = np.where(same, np.diff(self.start[order]), np.nan)
+        return found[0], found[1]
 
     @cached_property
     def is_even(self) -> bool:

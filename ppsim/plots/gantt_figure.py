@@ -31,8 +31,9 @@ _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a ro
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
 _ALL_ROWS, _FEWEST_ROWS = 420, 150  # height of the rows of one timeline, and of each of many
 _PAGE, _LOWEST_ROWS = 1180, 48  # height of all timelines, without memory, on a page; minimum height of the rows of one
-_WORDS, _AXIS, _AXIS_OF_COLUMN = 18, 34, 28  # pixels: a line of words above the rows, the axis
-_ABOVE, _BETWEEN, _ABOVE_OF_COLUMN, _BETWEEN_OF_COLUMN = 24, 14, 20, 9  # pixels: numbers, between two schedules
+_WORDS, _SPARE = 18, 6  # pixels: a line of words above the rows; from the last one to several timelines
+_ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, the axis
+_SPACES_OF_COLUMN = 20, 9, 28  # of the same
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 18  # pixels: memory of one schedule, of several, in a column
 _TICK = 16  # pixels from the name of the last row to the first tick of memory
 _APART = 18  # pixels between two numbers
@@ -69,26 +70,15 @@ class _FigureLayout:
     beside: float  # left end of the columns
     below: float  # from the line of a name down to its numbers; 0 if they share a line
     memory: float  # height of the memory strip
+    # heights of the words above a timeline's rows, of what is between two timelines, and of the axis
+    above: float
+    between: float
+    axis: float
 
     @property
     def room(self) -> float:
         """Width of the rows, and of a line of words."""
         return self.right - self.left
-
-    @property
-    def above(self) -> float:
-        """Height of the words above the rows of a timeline."""
-        return (_ABOVE if self.width >= _WIDE else _ABOVE_OF_COLUMN) + self.below
-
-    @property
-    def between(self) -> float:
-        """Height between two timelines."""
-        return _BETWEEN if self.width >= _WIDE else _BETWEEN_OF_COLUMN
-
-    @property
-    def axis(self) -> float:
-        """Height of the axis."""
-        return _AXIS if self.width >= _WIDE else _AXIS_OF_COLUMN
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
@@ -121,7 +111,9 @@ def _lay_out(
     columns = {at: right - sum(wide[later] for later in shown if later > at) for at in shown}
     high = _STRIP_OF_COLUMN if not is_wide else _STRIP_OF_MANY if several else _STRIP
     beside = right - sum(wide[at] for at in shown)
-    return _FigureLayout(width, rows, right, columns, beside, below if several else 0.0, high if strip else 0)
+    above, between, axis = (_ABOVE, _BETWEEN, _AXIS) if is_wide else _SPACES_OF_COLUMN
+    below, high = below * several, high * (strip is not None)
+    return _FigureLayout(width, rows, right, columns, beside, below, high, above + below, between, axis)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -176,16 +168,17 @@ def compose(
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (layout.above + layout.between + (layout.memory + air if memory else 0))
     left = layout.left if pixels >= _WIDE else 4.0  # of the legend
-    writer = Writer(pixels, head + tall + layout.axis + legend.height(layout.right - left) + 6, theme)
+    spare = _SPARE * (several and pixels >= _WIDE)
+    writer = Writer(pixels, head + spare + tall + layout.axis + legend.height(layout.right - left) + 6, theme)
     of_all = f" of {', '.join(block.name for block in blocks)}" * several
     words = (" ".join(text.split("\n")) for text in (texts.title, texts.lead) if text)
     writer.figure.alt = f"Gantt chart{of_all}: {'. '.join(words)}"
     if texts.title:
         write_title(writer, texts, layout.left, notes)
-    found, y = [], head
-    writer.name_rows(blocks[0].labels, layout.left - 8, head + layout.above + rows[0] / 2, rows[0])
     for at, x in layout.columns.items():
         writer.write(x, head - 3, heads[at], ha="right", color=theme.quiet)
+    found, y = [], head + spare
+    writer.name_rows(blocks[0].labels, layout.left - 8, y + layout.above + rows[0] / 2, rows[0])
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         y += layout.above
         _write_numbers(writer, layout, block, y, several)

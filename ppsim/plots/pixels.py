@@ -115,7 +115,10 @@ def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
     start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
     if not len(start):
         return np.array([0.0, makespan(boxes.timeline)]), np.full(1, period)
-    before, after, is_steady = _repetitions(boxes, mine)
+    before, after = (one[mine] for one in boxes.repetitions)
+    before, after = (np.where(np.isnan(one), other, one) for one, other in ((before, after), (after, before)))
+    is_steady = np.abs(before - after) < 1e-6 * period
+    before, after = (np.nan_to_num(np.clip(one, 1e-6 * period, 2.0 * period), nan=period) for one in (before, after))
     is_new = (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:]
     first, last = np.append(True, is_new), np.append(is_new, True)
     borders = np.concatenate([[0.0], np.stack([start[first], end[last]], axis=1).ravel(), [makespan(boxes.timeline)]])
@@ -138,7 +141,7 @@ def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
         largest = np.maximum.reduceat(np.append(change, 0.0), np.stack(around, axis=1).ravel())[::2]
         borders = np.union1d(borders, times[(change >= largest) & (change > _CHANGE) & (change < np.inf)])
     steps = [
-        (lane.start[at], lane.end[at]) for lane in boxes.lanes if lane.sort == STEPS for at in [lane.device == device]
+        edge[lane.device == device] for lane in boxes.lanes if lane.sort == STEPS for edge in (lane.start, lane.end)
     ]
     borders = np.union1d(borders, np.ravel(steps))
     owner = np.searchsorted(borders, start, "right") - 1
@@ -146,19 +149,6 @@ def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
            for one in range(len(borders) - 1)]  # fmt: skip
     periods = [np.quantile(one, 2 / 3, method="nearest") if len(one) else _NONE * period for one in own]
     return borders, np.array(periods)
-
-
-def _repetitions(boxes: Boxes, mine: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the seconds from each box's last repetition and to its next, and whether one follows after equal times."""
-    name = boxes.kind[mine] * np.int64(boxes.timeline.schedule.num_stages) + boxes.stage[mine]
-    order = np.lexsort((boxes.start[mine], name))
-    gaps = np.where(np.diff(name[order]) == 0, np.diff(boxes.start[mine][order]), np.nan)
-    gaps = np.concatenate([[np.nan], np.clip(gaps, 1e-6 * boxes.period, 2.0 * boxes.period), [np.nan]])
-    found = np.empty((3, len(order)))
-    is_equal = np.concatenate([[False], np.abs(np.diff(gaps)) < 1e-6 * boxes.period, [False]])
-    found[:, order] = gaps[:-1], gaps[1:], (is_equal[1:-1] | is_equal[2:])
-    before, after = (np.where(np.isnan(one), other, one) for one, other in (found[:2], found[1::-1]))
-    return np.nan_to_num(before, nan=boxes.period), np.nan_to_num(after, nan=boxes.period), found[2] > 0
 
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
