@@ -90,7 +90,7 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     period, pixel = boxes.period, dense / columns.per_second
     if not (is_mixed(boxes, 1 / pixel) and 0 < period <= scale.LONGEST_PERIOD * pixel):
         return first, last
-    borders, periods = _mixtures(boxes, device)
+    borders, periods = mixtures(boxes, device)
     middle, reach = (first + last) / 2, (last - first) / 2
     at = np.clip(np.searchsorted(borders, middle, "right") - 1, 0, len(periods) - 1)
     begin, end, repeated = borders[at], borders[at + 1], periods[at]
@@ -104,7 +104,7 @@ def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0
     return middle - own, middle + own
 
 
-def _mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
+def mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the borders of a device's mixtures and of what lies between them, and the period of each.
 
     Mixtures end at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time that does not

@@ -40,30 +40,18 @@ function columnsOf(finish, cols, from, to, foot) {   // ticks of each column's f
   return { centre, half, own, column, foot: foot * column };
 }
 
-function mixturesOf(chart, device, finish) {   // ticks [begin, end] of the parts of a row without a kind, or idle time, that lasts long
-  const { start, length, kind } = chart.column, [first, end] = chart.boxesOf(device), most = chart.longest_mixed / chart.tick, found = [];
-  let from = 0, begin = -1;
-  const pass = (to, longest) => { if (to - from > longest) { if (begin >= 0 && from > begin) found.push([begin, from]); begin = -1; } else if (begin < 0) begin = from; from = to; };
-  for (let box = first, last; box < end; box = last + 1) {   // boxes of one kind without a gap, or a slot
-    for (last = box; last + 1 < end && kind[last + 1] === kind[box] && start[last + 1] - start[last] - length[last] < 2 && !chart.kindOf(box).slot;) last++;
-    pass(start[box], 0.6 * most); pass(start[last] + length[last], most);
-  }
-  pass(finish, 0.6 * most);
-  return begin < 0 ? found : [...found, [begin, finish]];
-}
-
 const WINDOWS = [-4 / 9, 0, 4 / 9], REACH = 13 / 9;   // of half a window
 function windowsOf(chart, device, spans, finish) {   // the windows whose mean the columns of a device show: where actions mix, three of a period, `own` apart, so that mixtures are flat (ppsim.plots.pixels.windows)
-  if (!isFlat(chart)) return spans;
-  const { column, foot } = spans, period = chart.period / chart.tick, wide = period / 2 * Math.ceil(foot / period - 0.01), centre = spans.centre.slice(), half = spans.half.slice(), own = spans.own.slice();
-  const every = (chart.mixtures ||= [])[device] ||= mixturesOf(chart, device, finish);
-  for (let at = 0, next = 0; at < centre.length; at++) {   // next: the first mixture that begins later
-    const middle = centre[at], reach = half[at], from = middle - reach, to = middle + reach;
-    while (next < every.length && every[next][0] <= middle) next++;
-    const [begin, end] = every[next - 1] ?? [0, 0], ahead = every[next]?.[0] ?? Infinity, room = middle < end ? Math.min(Math.max(wide, reach), (end - begin) / 2 / REACH) : 0;
-    const aside = (Math.max(Math.ceil((end - from) / column), 0) - Math.max(Math.ceil((to - ahead) / column), 0)) * column;   // of the outermost actions of mixtures
-    if (room > reach) { half[at] = own[at] = room; centre[at] = between(middle, begin + REACH * room, end - REACH * room); }
-    else if (middle >= end && from + aside >= end && to + aside <= Math.min(ahead, finish)) centre[at] += aside;
+  const all = chart.mixtures?.[device];   // borders of mixtures and of what lies between them, and then their periods, 0: none
+  if (!isFlat(chart) || !all) return spans;
+  const { foot } = spans, count = (all.length - 1) / 2, centre = spans.centre.slice(), half = spans.half.slice(), own = spans.own.slice();
+  for (let at = 0, next = 0; at < centre.length; at++) {
+    const middle = centre[at], reach = half[at];
+    while (next + 1 < count && all[next + 1] <= middle) next++;
+    const begin = all[next], end = all[next + 1], period = all[count + 1 + next], room = (end - begin) / 2 / REACH;
+    if (room <= reach || middle + reach > finish) continue;
+    const wide = Math.min(Math.max(period ? period / 2 * Math.ceil(foot / period - 0.01) : foot / 2, reach), room), apart = REACH * (wide + (chart.even && period ? Math.min(3 * wide, (room - wide) / 2) : 0));
+    half[at] = own[at] = wide; centre[at] = between(middle, begin + apart, end - apart);
   }
   return { centre, half, own };
 }
