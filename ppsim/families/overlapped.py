@@ -8,10 +8,7 @@ from ppsim.schedule.blocks import Block, fuse, straight_runs, warmed_up
 
 _MAKESPAN = "= (p-1)(f+b) + (p(v-1)+1)(f+b) + (mv-p(v-1)-1)o when g = p, m mod p = 0, max(f, b) <= o"
 _PEAK_ACTIVATIONS = "= min(mv, 2(p-r-1)+(v-1)g+2)/v{| where max(f, b) <= o}"
-ORDERS = {
-    "f_b": fuse,
-    "b_f": lambda forwards, backwards: fuse(backwards, forwards),
-}  # by its first part
+ORDERS = {"f_b": fuse, "b_f": lambda forwards, backwards: fuse(backwards, forwards)}  # by a slot's first part
 
 
 @family(
