@@ -66,11 +66,12 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": "faster by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
     "less, and with five stages per device a pipeline of 16 idles little longer than the run's.",
-    "qwen3-30b-16xh100": f"faster by our model: microbatches of 8 take less of the host for experts in fp8, and tensor "
-    f"parallelism makes room for them. {MICROBATCHES} NVIDIA saved this time later in another way: in bf16, with "
-    "CUDA graphs and exchanges overlapped, the same groups take 20.1 s, where this run took 29 (067f987, skills/"
-    "nemo-mbridge-perf-moe-hardware-configs). Little memory is left in the best layout found, and HybridEP's "
-    "buffers are not counted (issue 1731).",
+    "qwen3-30b-16xh100": "faster, as similar runs were: experts inside a node exchange nothing between nodes, and "
+    "microbatches of 2 take less of the host for experts in fp8. In bf16 on the same GPUs 1,024 sequences take 28.9 s "
+    "with microbatches of 8, experts over 2 GPUs, a pipeline of 2 and full recomputation, and 42.2 s with "
+    "microbatches of 1 and experts over 16, both with a plain exchange (Megatron-Bridge, issue 949, pull request "
+    "3880). NVIDIA saved this time later in another way: with CUDA graphs and exchanges overlapped, the same groups "
+    "take 20.1 s in bf16, where this run took 29 (067f987, skills/nemo-mbridge-perf-moe-hardware-configs).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
     "one stage per device waits for that with it. Five stages per device make most of the gain, and no recomputation "
     "the rest, with nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains this model on 64 H100 "
@@ -81,11 +82,13 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-oss-120b-64xb200": "faster by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
-    "qwen3-235b-256xgb200": "faster by our model: microbatches of 2 in place of 1 keep the kernels of experts in "
-    f"MXFP8 busy, and half the pipeline waits less. {MICROBATCHES} NVIDIA's later recipes of this model for 128 GB200 "
-    "and 128 GB300 have no pipeline (067f987, perf_recipes/qwen, their `dev` configs).",
-    "qwen3-235b-256xgb300": "faster by our model: experts over 4 instead of 32 GPUs exchange fewer tokens, in 259 "
-    "instead of 198 GB. No run of this model with so few is published.",
+    "qwen3-235b-256xgb200": "faster, as a later run was: a short pipeline waits less, and microbatches of 2 keep the "
+    "kernels of experts in MXFP8 busy. NVIDIA's recipe for 128 GB200, without a pipeline, with experts over 64 and "
+    "exchanges overlapped, takes 38.1 s for the same sequences, so 19.1 s on 256, where this layout takes 23.1 s "
+    "(Megatron-LM@d48bd6be, examples/moe_recipes; 26.04.01).",
+    "qwen3-235b-256xgb300": "faster by our model: experts over 8 instead of 32 GPUs exchange fewer tokens, and half "
+    "the pipeline waits less, in 236 instead of 170 GB. In bf16 NVIDIA's step with experts over 16 took 21.4 s "
+    "(25.11), a later one over 32, with CUDA graphs, 22.1 s (8d0e6ce2).",
     "nemotron-4-340b": f"faster by our model: {FEWER_DEVICES}",
     "megascale-175b": "faster by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
@@ -93,11 +96,12 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "nodes, so experts inside a node are faster, in half the pipeline. The run took 19.7 s with EP 32 (26.04.01), and "
     "the layout before it, with experts inside a node and a pipeline of 16, 23.3 s (26.04): by our model half of this "
     "gain.",
-    "qwen3-235b-64xb200": "faster by our model: microbatches of 2 in place of 1 keep the kernels of experts in MXFP8 "
-    f"busy, with the groups as they are. {MICROBATCHES}",
+    "qwen3-235b-64xb200": "faster, as a similar run was: microbatches of 2 in place of 1 keep the kernels of experts "
+    "in MXFP8 busy, with the groups as they are. On 256 B300, which have more memory, NVIDIA's recipe has "
+    "microbatches of 2 with the same groups, and HybridEP; it trains 57 % more tokens a second than the recipe for "
+    "256 B200 with 1 (26.04.01). On B200 they need stages of other sizes to fit. " + MICROBATCHES,
     "nemotron-340b-128xgb200": "faster by our model: half the pipeline idles less, and with gradients in bf16, as the "
     "run had, it has room for sixteen stages per device and microbatches of 2.",
-    "qwen3-30b-8xg": "faster by our model: experts over 4 instead of 8 GPUs exchange fewer tokens.",
     "qwen3-235b-256xh100": LARGE_MICROBATCHES,
 }
 SAID = {  # what an expert would say about a line
