@@ -227,20 +227,46 @@ def qwen3_30b(device="H100 SXM", gpus=16, **layout) -> Any:
     )
 
 
-@pytest.mark.parametrize(("recipe", "cast"), [("block", 1), ("tensor", 4)])
-def test_a_host_starts_the_products_and_casts_of_each_expert(recipe, cast):
+@pytest.mark.parametrize("recipe", ["block", "tensor"])
+def test_a_host_starts_the_product_and_the_cast_of_each_expert_by_one_call(recipe):
     costs = qwen3_30b(fp8=recipe).costs
     block = costs.model.layers[1]
-    forward, backward = 8 * 2 * (1 + cast), 8 * 2 * (2 + cast)  # up and down; gradients of inputs and of weights
+    forward, backward = 8 * 2 * (1 + 1), 8 * 2 * (2 + 1)  # up and down; gradients of inputs and of weights
     assert expert_launches(costs, block) == (forward, backward)
     again = qwen3_30b(fp8=recipe, fp8_inputs=False).costs  # inputs that are not held in fp8 are cast again
-    assert expert_launches(again, block) == (forward, backward + 8 * 2 * cast)
+    assert expert_launches(again, block) == (forward, backward + 8 * 2)
     assert expert_launches(costs, costs.model.layers[0]) == (0, 0)
     grouped = {"fp8": recipe, "grouped_experts": True}
     assert expert_launches(qwen3_30b(**grouped).costs, block) == (forward, backward)  # one by one in Transformer Engine
     for in_bf16 in ({}, {"fp8": recipe, "fp8_experts": False}):
         assert expert_launches(qwen3_30b(**in_bf16).costs, block) == (8 * 2, 8 * 2 * 2)
     assert expert_launches(qwen3_30b(**grouped, framework="mosaicml").costs, block) == (0, 0)
+
+
+def test_the_gpu_casts_the_tokens_of_each_expert_by_kernels_of_their_own():
+    def passes(**own: Any) -> float:
+        costs = qwen3_30b(**own).costs
+        return costs.work(costs.model.layers[1]).products
+
+    launch = qwen3_30b().costs.cluster.device.operators.launch
+    each, joined = (passes(fp8="block", framework=name, grouped_experts=True) for name in ("megatron-core", "mosaicml"))
+    assert each - joined == pytest.approx(2 * 7 * launch)  # of 8 experts, before both products
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "dualpipe"])
+def test_a_device_waits_for_its_host_once_a_step_if_it_waits_for_all_others(name):
+    def steps(optimizer: str, **own: Any) -> Any:
+        config = {"model": SMALL | {"num_layers": 8}, "hardware": HARDWARE, "layout": {"framework": "eager"}} | own
+        config |= {"schedule": {"name": name, "devices": 2, "microbatches": 4}, "optimizer": optimizer}
+        return make_config(config, place="test").simulate().plan.optimizer_seconds
+
+    waits = costs(framework="eager").layout.run_by.facts.host.step * START
+    assert steps("sync") == pytest.approx(steps("post-validated") + waits)
+    for more in (
+        {"hardware": HARDWARE | {"device": {"like": "H100 SXM", "achieved": 0.5}}},
+        {"costs": {"optimizer_step": 1}},
+    ):
+        assert steps("sync", **more) == pytest.approx(steps("post-validated", **more))
 
 
 @pytest.mark.parametrize(("exchange", "unfused", "fused"), [("all-to-all", 72, 31), ("hierarchical", 58, 17)])

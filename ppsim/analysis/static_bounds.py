@@ -196,7 +196,7 @@ def step_bound(
     busy = np.add.reduceat(row_seconds(schedule, table) * summary.times, schedule.offsets[:-1])
     before_first, after_last = _fill_and_drain(schedule, table, sharded)
     fill = _smallest_by_device(schedule, before_first)
-    steps = np.zeros(schedule.devices) if optimizer is None else optimizer_step_seconds(schedule, table)
+    steps = np.zeros(schedule.devices) if optimizer is None else optimizer_step_seconds(schedule, table, optimizer)
     own = fill + busy
     if table.reduce_seconds is not None:
         own = own + _smallest_by_device(schedule, table.reduce_seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppsim.base.units import counted, format_quantity, percent_text
-from ppsim.costs.host_time import EXPERT_LAUNCH, block_launches, launch_seconds
+from ppsim.costs.host_time import EXPERT_LAUNCH, block_launches, launch_seconds, step_launch_seconds
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import LinkSheet
@@ -188,9 +188,11 @@ def optimizer(setup: Setup) -> str | None:
     bandwidth = setup.cluster.device.memory_bandwidth
     if bandwidth is None:
         return None
+    waits = step_launch_seconds(setup)
     return (
         f"an optimizer step, if enabled, moves {setup.step_bytes} bytes per parameter at "
         f"{format_quantity(bandwidth, 'bytes per second')} through memory"
+        + (f", and its device waits {format_quantity(waits, 'seconds')} for the host" if waits else "")
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ppsim.actions import Kind, is_vocabulary
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import argument, checked_methods, device_count
-from ppsim.costs import partition
+from ppsim.costs import host_time, partition
 from ppsim.costs.calibrated import Calibration
 from ppsim.costs.collectives import copied_bytes, spared_by_fp8
 from ppsim.costs.combined_slot import TWO_STREAM, LayerPieces, by_pair, combined_slot, layer_pieces
@@ -234,8 +234,7 @@ class DerivedCosts(Setup):
     @once
     def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
-        forwards, backwards, drift = list[LayerTimes](), list[LayerTimes](), 0.0
-        counting = counting_again = 0.0
+        forwards, backwards, drift, counting, counting_again = list[LayerTimes](), list[LayerTimes](), 0.0, 0.0, 0.0
         for one in self._by_layer(stage):
             layer, seconds, host, pieces = one.layers[0], self._stage_times(one), self._hosts(one), self._pieces(one)[0]
             forward = seconds["forward"] + seconds["forward_collectives"]
@@ -371,12 +370,12 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages, cut)
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
-        names, derived = _names(stages), self._shared_bytes(schedule, stages)
-        blocks = np.array([one.count("block") for one in names])
+        blocks = np.array([one.count("block") for one in _names(stages)])
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
         table = replace(
             priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
-            exchange_seconds=self._exchange_seconds(stages), **derived, **self._boundaries(stages, priced, devices),
+            exchange_seconds=self._exchange_seconds(stages), **self._shared_bytes(schedule, stages),
+            **self._boundaries(stages, priced, devices),
         )  # fmt: skip
         if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
             table = with_split_gradients(table, self.layout)
@@ -399,10 +398,12 @@ class DerivedCosts(Setup):
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
     def _boundaries(self, stages: Sequence[Stage], table: CostTable, devices: int) -> dict[str, Any]:
-        """Return the columns of transfers that are not given: bytes by stage, links and cards by pair of devices."""
+        """Return what is not given: bytes of transfers by stage, links and cards by pair of devices, a host's wait."""
         columns = link_columns(self.cluster, self.layout.gpus_per_device, devices)
         columns["transfer_bytes"] = table.transfer_bytes * boundary_widths(self.model, stages)
-        given = {{"bandwidth": "seconds_per_byte"}.get(name, name) for name in self.given}
+        columns["host_seconds"] = host_time.step_launch_seconds(self)
+        column_of = {"bandwidth": "seconds_per_byte", "optimizer_step": "host_seconds"}
+        given = {column_of.get(name, name) for name in self.given}
         return {name: value for name, value in columns.items() if name not in given}
 
     def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:

@@ -44,6 +44,15 @@ def _expert_launch(setup: Setup) -> float:
     return EXPERT_LAUNCH if setup.cluster.device.achieved is None else 0.0
 
 
+def step_launch_seconds(setup: Setup) -> float:
+    """Return the seconds that a device waits for its host between two steps; 0 with an achieved fraction.
+
+    The host reads the norm of all gradients: Megatron-LM d98e8a6, training.py, train_step, and docs/accuracy-runs.md
+    """
+    law = setup.cluster.device.operators if setup.cluster.device.achieved is None else None
+    return law.start * setup.layout.run_by.facts.host.step if law else 0.0
+
+
 def host_seconds(setup: Setup, layer: Layer, recompute: str = "none") -> tuple[float, float]:
     """Return the host's seconds to launch the kernels of a layer's F, and of its B with what that repeats."""
     launch, expert_launch = launch_seconds(setup), _expert_launch(setup)
@@ -80,7 +89,7 @@ def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
 
 
 def expert_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
-    """Return the number of products and casts of single experts that the host launches in a layer's F, and in its B."""
+    """Return the number of calls that launch products and casts of single experts, in a layer's F, and in its B."""
     layout, casts = setup.layout, setup.layout.casts
     if layout.groups_experts:
         return 0.0, 0.0
@@ -91,7 +100,7 @@ def expert_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
             continue
         forward, backward = forward + experts, backward + 2 * experts
         if casts.apply_to(linear):
-            cast = casts.kernels(experts)
+            cast = 1 if casts.recipe == "delayed" else experts  # one call: TransformerEngine's cast.cpp, split_quantize
             inputs, weights = cast if linear.holds_input else 0, cast if casts.weights else 0
             forward += inputs + weights
             backward += cast + weights + (0 if casts.holds_inputs else inputs)

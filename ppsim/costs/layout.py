@@ -294,10 +294,11 @@ class Layout:
     @cached_property
     def casts(self) -> Casts:
         """Recipe for products in fp8."""
+        casts = Casts(grouped=self.chosen("grouped_experts") and not self.run_by.facts.host.each_expert)
         if self.fp8 == "none":
-            return Casts()
-        return Casts(
-            self.fp8,
+            return casts
+        return casts._replace(
+            recipe=self.fp8,
             experts=self.chosen("fp8_experts"),
             weights=self.shards_by("block") and not self.fp8_gather,
             holds_inputs=self.chosen("fp8_inputs"),
@@ -308,8 +309,7 @@ class Layout:
     @property
     def groups_experts(self) -> bool:
         """True if one kernel computes the products of all experts of a GPU."""
-        grouped = self.chosen("grouped_experts") and not self.run_by.facts.host.each_expert
-        return grouped or self.casts.fused_experts
+        return self.casts.grouped or self.casts.fused_experts
 
     @property
     def exchanges_heads(self) -> bool:

@@ -46,14 +46,14 @@ class Casts(NamedTuple):
     # True if the products of a GPU's routed experts, the activation between them and their casts are one kernel
     fused_experts: bool = False
     head: bool = False  # True if the head's product runs in fp8 too
+    grouped: bool = False  # True if one kernel computes the products of all of a GPU's experts, and one casts them
 
     def kernels(self, tensors: float = 1) -> float:
         """Return how many kernels cast this number of tensors: one each, or one for all with delayed scales.
 
         A tensor's own scale needs four: its largest value set to 0, found, turned into a scale, and the values cast.
         """
-        if self.recipe == "delayed":
-            return 1
+        tensors = 1 if self.recipe == "delayed" or self.grouped else tensors
         return 4 * tensors if self.recipe == "tensor" else tensors
 
     def apply_to(self, linear: Linear) -> bool:
@@ -140,10 +140,10 @@ class Rates(NamedTuple):
         factors = (FP8_BYTES if fp8 else VALUE_BYTES) * (rows + columns) * depth
         return computing + self.streaming(factors + out * rows * columns)
 
-    def cast(self, values: float, casts: Casts) -> float:
-        """Return the seconds of casting bf16 values to fp8."""
+    def cast(self, values: float, casts: Casts, tensors: float = 1) -> float:
+        """Return the seconds of casting bf16 values of so many tensors to fp8."""
         moved = CAST_BYTES + LARGEST_BYTES if casts.recipe == "tensor" else CAST_BYTES
-        return self.streaming(moved * values) + casts.kernels() * self.law.launch
+        return self.streaming(moved * values) + casts.kernels(tensors) * self.law.launch
 
     def streaming(self, moved: float) -> float:
         """Return the seconds of moving bytes through memory."""
@@ -263,10 +263,10 @@ def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, floa
         weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
     if fp8 and not (linear.expert and casts.fused_experts):
         # an input that is not held is another matrix's too, which casts it
-        entering = rates.cast(copies * rows * inputs, casts) if linear.holds_input else 0.0
-        weights = rates.cast(copies * inputs * outputs, casts) if casts.weights else 0.0
+        entering = rates.cast(copies * rows * inputs, casts, copies) if linear.holds_input else 0.0
+        weights = rates.cast(copies * inputs * outputs, casts, copies) if casts.weights else 0.0
         forward += entering + weights
-        input_grad += rates.cast(copies * rows * outputs, casts) + weights  # W reads them too
+        input_grad += rates.cast(copies * rows * outputs, casts, copies) + weights  # W reads them too
         weight_grad += 0.0 if casts.holds_inputs else entering
     return forward + launch, input_grad + launch, weight_grad + launch
 

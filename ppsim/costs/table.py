@@ -64,6 +64,7 @@ class CostTable(EqualColumns):
     unshard_seconds: np.ndarray | None = None
     reduce_seconds: np.ndarray | None = None
     optimizer_seconds: np.ndarray | None = None
+    host_seconds: float = 0.0  # seconds that each device waits for its host before it steps, if it waits for all others
     # int32 (devices, devices, ports of a pair): ports of a transfer by [sender, receiver]; -1 fills pairs with fewer
     link_ports: np.ndarray | None = None
     # int64 (ports,): transfers that each port carries at once, each at its full rate; None: nothing is shared
@@ -149,7 +150,7 @@ BY_STAGE: Mapping[str, tuple[int, ...]] = {
 }  # fmt: skip
 _NUMBERS = (
     "message_overhead", "offload_latency", "offload_seconds_per_byte", "vocabulary_reduce_seconds",
-    "vocabulary_statistics_seconds",
+    "vocabulary_statistics_seconds", "host_seconds",
 )  # fmt: skip
 
 

@@ -264,9 +264,10 @@ def structure(table: CostTable) -> tuple[bool, ...]:
     return (table.message_overhead > 0, *(column is not None for column in timed))
 
 
-def optimizer_step_seconds(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
-    """Return the seconds of each device's optimizer step: the sum over the stages that it holds."""
+def optimizer_step_seconds(schedule: ScheduleColumns, table: CostTable, optimizer: str) -> np.ndarray:
+    """Return the seconds of each device's optimizer step: the sum over its stages, and its host's if in sync."""
+    waits = table.host_seconds if optimizer == "sync" else 0.0
     if table.optimizer_seconds is None:
-        return np.zeros(schedule.devices)
+        return np.full(schedule.devices, waits)
     device, stage = schedule.holdings.T
-    return np.bincount(device, table.optimizer_seconds[stage], minlength=schedule.devices)
+    return waits + np.bincount(device, table.optimizer_seconds[stage], minlength=schedule.devices)

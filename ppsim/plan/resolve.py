@@ -229,7 +229,7 @@ def _costs_of(
         "reductions": _with_seconds(reductions, table.reduce_seconds),
         "copies": None if copies is None else with_costs(copies, schedule, table),
         "barriers": barriers and replace(barriers, seconds=barrier_seconds(schedule, table, barriers)),
-        "optimizer_seconds": None if optimizer is None else optimizer_step_seconds(schedule, table),
+        "optimizer_seconds": None if optimizer is None else optimizer_step_seconds(schedule, table, optimizer),
         "ports": make_ports(schedule, table),
         "message_overhead": float(table.message_overhead),
     }
