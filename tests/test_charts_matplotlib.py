@@ -191,13 +191,14 @@ def test_a_fused_slot_shows_both_parts_with_their_numbers():
     assert {text.get_fontsize() for text in numbers} == {4.5}  # of halves, and so of whole rows
 
 
-def test_all_charts_of_a_grey_picture_have_letters_or_none_has_and_the_title_says_what_numbers_are():
+def test_charts_of_a_grey_picture_have_letters_or_none_has_one_and_each_has_the_numbers_that_fit():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1, latency=0.2)
     runs = [run(name, 12, 24, costs) for name in ("1f1b", "zb-h1")]  # W has no space
     assert not any(numbers_of(compared(runs, theme="grey"), at) for at in (0, 1))  # nor numbers, for which B has space
     assert {*numbers_of(runs[0].plot(theme="grey"))} == {"F", "B"}
-    assert "numbers are microbatches" in words_of(run().plot())
-    assert "numbers are microbatches" not in words_of(compared(runs)) + words_of(run().plot(labels=False))
+    assert {*map(str, range(24))} == {*numbers_of(compared(runs), 0)} != {*numbers_of(compared(runs), 1)}
+    assert all("numbers are microbatches" in words_of(figure) for figure in (run().plot(), compared(runs)))
+    assert "numbers are microbatches" not in words_of(run().plot(labels=False))
 
 
 def test_devices_go_from_top_to_bottom_and_time_has_a_unit():

@@ -99,7 +99,7 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path, text, message):
         Model.from_huggingface(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="3 is not a config; give the path"):
         Model.from_huggingface(3)
-    with pytest.raises(ConfigError, match="colour is not a field of a Model"):
+    with pytest.raises(ConfigError, match=r"Model\(colour=...\): there is no such option"):
         Model.from_huggingface(LLAMA, colour="red")
 
 

@@ -159,9 +159,9 @@ def compose(
     several, digit = len(blocks) > 1, width_of_digit()
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
     lettered = theme is GREY and all(marks.has_labels(*one, second, digit, False) for one in single)
-    have = [marks.has_labels(*one, second, digit, True, lettered) for one in single]
-    numbered = pixels >= _WIDE and (any(have) if lettered else all(have))
-    if labels and numbered and have:
+    numbered = any(marks.has_labels(*one, second, digit, True, lettered) for one in single)
+    numbered &= pixels >= _WIDE and (lettered or theme is not GREY)
+    if labels and numbered:
         texts = texts._replace(notes=[*texts.notes, "numbers are microbatches"])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
