@@ -60,4 +60,4 @@ def test_a_chart_shown_as_an_image_fits_into_a_narrow_cell(page, tmp_path):
     path.write_text(f"<!doctype html><div style='width:600px'><img src='data:image/svg+xml,{quote(chart)}'></div>")
     page.browser.get(path.as_uri())
     width, height = page.run("const {width, height} = document.querySelector('img'); return [width, height]")
-    assert (width, round(height / width, 2)) == (600, 0.23)
+    assert (width, round(height / width, 2)) == (600, 0.21)

@@ -475,11 +475,12 @@ def test_limit_lines_have_their_full_colour_and_pressed_views_a_line_between_the
 
 def test_all_optimizer_steps_have_a_frame_or_none_and_all_slowest_devices_are_named(page, tmp_path):
     path = tmp_path / "one.html"
-    page.open(written(path, ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").simulate()))
+    config = ppsim.load_config(CONFIGS / "deepseek-v3-2048xh800.yaml").changed({"schedule.microbatches": 136})
+    page.open(written(path, config.simulate()))
     framed = "return !!document.querySelector('.legend .edged')"
     assert not page.run(framed)  # 14 of 16 are narrower than 5 pixels
     assert re.search("▸ device 0 computes 3 % longer .*; device 15 as long$", page.text(".legend .slow"))
-    page.run("location.hash = 't=16,17.4'")
+    page.run("location.hash = 't=18,19.4'")
     page.until(framed)
 
 
