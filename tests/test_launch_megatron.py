@@ -65,7 +65,8 @@ def every_case():
         "one_device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
         "window": {"model.window": 1024, "model.window_period": 2, "model.tied_embeddings": True},
         "biases": {"model.attention_bias": True, "model.head_norm": True, "model.dropout": True},
-        "core": {"layout.recompute": "core"}, "scores": {"layout.recompute": "selective", **SCORES},
+        "core": {"layout.recompute": "core"}, "mlp": {"layout.recompute": "norms+mlp"},
+        "scores": {"layout.recompute": "selective", **SCORES},
         "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]}, "balanced": {"layout.partition": "balanced"},
     }  # fmt: skip
     yield from (
@@ -76,7 +77,7 @@ def every_case():
         "experts": {}, "latent": LATENT, "combined": COMBINED, "odd_width": LATENT | {"model.hidden": 2056},
         "llama_4": {"model.experts_per_token": 1, "model.pattern": "'" + "[*-][*E]" * 8 + "'", "model.dense_layers": 0},
         "dispatch": {
-            "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core",
+            "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core+moe",
             "layout.grouped_experts": True, "layout.fused_router": True, "layout.expert_groups": 4,
             "layout.groups_per_token": 2,
         },
