@@ -165,22 +165,16 @@ class Layer:
         whole, again = tensor if sequence_parallel else 1, self.repeated(recompute)
         if again is self:
             return self.input_bytes / whole
-        if again:
-            others = "+".join({*recompute.split("+")} - {"mlp", "moe"}) or "none"
-            block, part = (
-                one.activation_bytes(
-                    tensor, sequence_parallel, others, fp8, fused, fused_norms, expert_outputs, fp8_activations
-                )
-                for one in (self, again)
-            )
-            return block - part + (0.0 if "norms" in others else again.input_bytes / whole)
+        signed = [(1.0, held) for held in self.held]
+        if again:  # all that it holds is freed but its input, which is a norm's output
+            signed += [*((-1.0, held) for held in again.held), (1.0, Held(again.input_bytes, module="norms"))]
         kept, whole_bytes, split_bytes = self._kept(recompute), 0.0, 0.0
         kept |= {} if expert_outputs else {"outputs": 0.0}
-        for held in self.held:
+        for sign, held in signed:
             if held.unfused and (fused or (fused_norms and held.module == "norms")):
                 continue
             in_fp8 = (fp8 and held.fp8) or (fp8_activations and held.module == "up")
-            held_bytes = held.bytes * kept.get(held.module, 1.0) / (2 if in_fp8 else 1)
+            held_bytes = sign * held.bytes * kept.get(held.module, 1.0) / (2 if in_fp8 else 1)
             if held.split:
                 split_bytes += held_bytes
             else:
@@ -189,8 +183,10 @@ class Layer:
 
     def repeated(self, recompute: str) -> Layer | None:
         """Return what a backward repeats whole under a level: the layer, its MLP or its experts; None if neither."""
-        if not self.recomputable or recompute == "full":
-            return self if self.recomputable else None
+        if not self.recomputable:
+            return None
+        if recompute == "full":
+            return self
         return self.mlp if ("moe" if self.expert_parameters else "mlp") in recompute.split("+") else None
 
     def _kept(self, recompute: str) -> dict[str, float]:

@@ -163,12 +163,14 @@ class Setup:
         """Return the seconds of the computation that a layer's backward repeats under a recompute level."""
         argument("recompute", recompute, recompute_levels)
         again = layer.repeated(recompute)
-        if again is layer or not layer.recomputable or recompute == "none":
-            return self.work(layer).forward if again else 0.0
+        if again is layer:
+            return self.work(layer).forward
+        if not layer.recomputable or recompute == "none":
+            return 0.0
         if recompute == "selective":
             holds_scores = any(held.module == "core" and held.bytes for held in layer.held)
             return self.work(layer).core if holds_scores else 0.0
-        modules = {*recompute.split("+")} - {"mlp", "moe"}
+        modules = [one for one in recompute.split("+") if one not in ("mlp", "moe")]
         return self.work(layer).module_seconds(modules) + (self.work(again).forward if again else 0.0)
 
     @property

@@ -154,14 +154,20 @@ _NUMBERS = (
 )  # fmt: skip
 
 
+def as_table(table: Any) -> CostTable:
+    """Return a table that a cost model gave; raise CostError if it is none."""
+    if not isinstance(table, CostTable):
+        raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.costs.CostTable")
+    return table
+
+
 def check_table(table: CostTable, schedule: ScheduleColumns) -> None:
     """Raise CostError if a table does not fit a schedule: it names column, place, value and a legal value.
 
     Every column must have the shape that `CostTable` gives and hold finite numbers of at least 0, fractions at most 1;
     the slice fractions sum to 1. Ports are checked if both of their columns are given.
     """
-    if not isinstance(table, CostTable):
-        raise CostError(f"the cost model gave {shown(table)} for a table; return a ppsim.costs.CostTable")
+    as_table(table)
     optional = {item.name for item in fields(CostTable) if item.default is None} | {"overlap"}
     for name, shape in _shapes(schedule).items():
         column = getattr(table, name)

@@ -16,7 +16,7 @@ from ppsim.base.rules import argument, checked_call, checked_methods, choice, nu
 from ppsim.base.units import seconds_text, value_text
 from ppsim.checks.faults import validate
 from ppsim.costs import CostModel, Costs, CostTable
-from ppsim.costs.table import check_table, is_cost_model
+from ppsim.costs.table import as_table, is_cost_model
 from ppsim.engines.running import ENGINES, compiled_or, dispatched
 from ppsim.lowering.posts import TRANSPORTS
 from ppsim.plan.jitter import Jitter, JitteredPlan, check_jitter
@@ -281,8 +281,7 @@ def _runs(
     known: dict[tuple[bool, ...], Plan] = {}
     for given in models:
         model = with_stages_of_run(given, schedule, transport, optimizer)
-        table = model.table(schedule.compute)
-        check_table(table, schedule.compute)
+        table = as_table(model.table(schedule.compute))
         first = known.get(structure(table))
         plan = make_plan(schedule, table, transport, optimizer) if first is None else repriced(first, table)
         known.setdefault(structure(table), plan)
