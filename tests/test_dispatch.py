@@ -11,7 +11,7 @@ from timelines import actions
 
 import ppsim
 from ppsim.costs import Profile
-from ppsim.engines.ready_event import ReadyModel
+from ppsim.engines.ready import ReadyModel
 from ppsim.plan import make_choices
 
 ENGINES = pytest.mark.parametrize("engine", ["event", "compiled"])

@@ -133,7 +133,7 @@ IMPORTED_BY_TESTS = {
         "ppsim.studies.evaluation",
     ],
     "two algorithms that must agree, or one and a search of all cases": [
-        "ppsim.engines.ready_event", "ppsim.search.local_search",
+        "ppsim.engines.ready", "ppsim.search.local_search",
         "ppsim.search.partitions", "ppsim.search.solver", "ppsim.studies.space",
     ],
     "parts of a chart or an option that no output shows alone": [

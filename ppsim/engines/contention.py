@@ -1,7 +1,7 @@
 """The compiled engine's loop if transfers share ports or copies share a switch.
 
-Unlike `ppsim.engines.kernels.run_queues` it follows time, because only time decides which transfer is first at a port.
-At each time it first ends everything that ends then. After that, each item (see `ppsim.engines.kernels`) that is ready
+Unlike `ppsim.engines.compiled.run_queues` it follows time, because only time decides which transfer is first at a port.
+At each time it first ends everything that ends then. After that, each item (see `ppsim.engines.compiled`) that is ready
 joins the lines of its ports: lower sending device first, then program order. Then each item starts that is first in all
 its lines and finds every port free. Something that takes no time causes another round at the same time. The operations
 on times are those of the event model.
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppsim.base.compiling import kernel
-from ppsim.engines.kernels import (
+from ppsim.base.compiling import call_compiled, kernel
+from ppsim.engines.compiled import (
     NEXT,
     RECEIVER,
     ROW_END,
@@ -22,11 +22,14 @@ from ppsim.engines.kernels import (
     TRANSFER_START,
     WAITS,
     Devices,
+    ItemPosts,
     Items,
-    Posted,
     Rows,
+    queued_run,
+    queued_times,
     wait_for_sends,
 )
+from ppsim.engines.times import Times
 from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
 
@@ -64,12 +67,26 @@ class Run(NamedTuple):
     """Everything that the loop reads and changes."""
 
     rows: Rows
-    posted: Posted
+    posts: ItemPosts
     items: Items
     lines: Lines
     devices: Devices
+    lengths: np.ndarray  # the table of times before anything has run
     times: np.ndarray
     agenda: Agenda
+
+
+def shares_ports(plan: Plan) -> bool:
+    """Return whether transfers share ports or copies share a switch."""
+    return plan.ports is not None or (plan.copies is not None and plan.copies.lines > 0)
+
+
+def run_contended(plan: Plan, posts: Posts) -> Times:
+    """Return the times of everything in a plan with shared ports; DeadlockError."""
+    run = queued_run(plan, posts)
+    items, lines = make_lines(plan, posts, run.items)
+    call_compiled(run_in_time_order, run.rows, run.posts, items, lines, run.devices, run.times)
+    return queued_times(plan, posts, run._replace(items=items))
 
 
 def make_lines(plan: Plan, posts: Posts, items: Items) -> tuple[Items, Lines]:
@@ -96,18 +113,15 @@ def make_lines(plan: Plan, posts: Posts, items: Items) -> tuple[Items, Lines]:
 
 
 @kernel(allocates=True)
-def run_in_time_order(rows, posted, items, lines, devices, times):
-    """Fill `times` of rows and items; at the end `devices` has the state in which each device has stopped.
-
-    `run_queues` cannot run such a plan: which transfer gets a shared port first depends on the time, and it follows
-    dependencies without a clock. `rows` has lengths by row and by item.
-    """
+def run_in_time_order(rows, posts, items, lines, devices, times):
+    """Fill `times` of rows and items; at the end `devices` has the state in which each device has stopped."""
     count, now = len(rows.offsets) - 1, 0.0
+    lengths = times.copy()
     times[:, TRANSFER_START:] = np.nan
     agenda = Agenda([(0.0, device) for device in range(count)], [np.int64(0)], [np.int64(0)])
     agenda.ready.clear()
     agenda.changed.clear()
-    run = Run(rows, posted, items, lines, devices, times, agenda)
+    run = Run(rows, posts, items, lines, devices, lengths, times, agenda)
     while True:
         if len(agenda.events) == 0 or agenda.events[0][0] > now:
             arbitrate(now, run)
@@ -131,7 +145,7 @@ def end_item(item, now, run):
             run.agenda.changed.append(np.int64(port))
     for side in range(NEXT, NEXT + 2):
         if links[item, side] >= 0:
-            count_off(np.int64(links[item, side]), now, run)
+            note_input(np.int64(links[item, side]), now, run)
     if item >= run.items.first_barrier:
         for device in range(len(run.devices.waiting_for)):
             resume(np.int64(device), item, now, run)
@@ -153,22 +167,22 @@ def resume(device, item, now, run):
 @kernel(allocates=True)
 def advance(device, now, run):
     """End the slot that a device runs, if any, make the posts after it, and start the next slot if that can start."""
-    rows, posted, items, _, devices, times, agenda = run
+    rows, posts, items, _, devices, lengths, times, agenda = run
     row, last = devices.position[device], rows.offsets[device + 1]
     if devices.running_until[device] >= 0:
         times[row : devices.running_until[device], ROW_END] = now
         row = devices.running_until[device]
         devices.position[device], devices.running_until[device] = row, -1
     post = devices.next_post[device]
-    while post < posted.offsets[device + 1] and posted.before[post] <= row:
-        count_off(np.int64(posted.item[post]), now, run)
+    while post < posts.offsets[device + 1] and posts.before[post] <= row:
+        note_input(np.int64(posts.item[post]), now, run)
         post += 1
     devices.next_post[device] = post
     if row == last:
         return
     stop, missing = row + 2 if row + 1 < last and rows.fused[row + 1] else row + 1, -1
     if rows.blocking:
-        missing = wait_for_sends(device, post, posted, items, times, devices)
+        missing = wait_for_sends(device, post, posts, items, times, devices)
     for part in range(row, stop):
         if missing < 0 and items.links[part, RECEIVER] >= 0:
             missing = part
@@ -181,12 +195,12 @@ def advance(device, now, run):
     else:
         times[row:stop, ROW_START] = now
         devices.running_until[device] = stop
-        heapq.heappush(agenda.events, (now + rows.lengths.seconds[row], device))
+        heapq.heappush(agenda.events, (now + lengths[row, ROW_END], device))
 
 
 @kernel(allocates=True)
-def count_off(item, now, run):
-    """Count one more thing that an item waits for; after the last it starts, or is ready for its ports."""
+def note_input(item, now, run):
+    """Note one more input of an item; after the last one it starts, or is ready for its ports."""
     links = run.items.links
     links[item, WAITS] -= 1
     if links[item, WAITS] > 0:
@@ -201,7 +215,7 @@ def count_off(item, now, run):
 def start_item(item, now, run):
     """Start an item, and put its end on the agenda."""
     run.times[item, TRANSFER_START] = now
-    heapq.heappush(run.agenda.events, (now + run.rows.lengths.waits[item], len(run.rows.offsets) - 1 + item))
+    heapq.heappush(run.agenda.events, (now + run.lengths[item, TRANSFER_END], len(run.rows.offsets) - 1 + item))
 
 
 @kernel(allocates=True)
@@ -233,7 +247,7 @@ def arbitrate(now, run):
 
 @kernel(allocates=True)
 def may_leave(item, ports, free, head):
-    """Return if an item is first in the lines of all its ports and each port is free."""
+    """Return whether an item is first in the lines of all its ports and each port is free."""
     for port in ports[item]:  # noqa: SIM110 - Numba compiles no generator expression in all()
         if port >= 0 and (free[port] == 0 or head[port] != item):
             return False

@@ -26,7 +26,10 @@ def run_plan(plan: Plan, engine: str) -> tuple[str, Times | RowEnds]:
     engine = _chosen(plan, engine)
     if engine == "compiled":
         from ppsim.engines.compiled import run_compiled
+        from ppsim.engines.contention import run_contended, shares_ports
 
+        if plan.posts is not None and shares_ports(plan):
+            return engine, run_contended(plan, plan.posts)
         return engine, run_compiled(plan)
     from ppsim.engines.event import EventModel
 
@@ -49,14 +52,10 @@ def dispatched(plan: Plan, table: CostTable, dispatch: str, memory_limit: Any, e
         return plan
     check_plan(plan)
     choices = make_choices(plan, table, memory_limit)
-    if _chosen(plan, engine) == "compiled":
-        from ppsim.engines.ready_kernels import ready_order
+    from ppsim.engines.ready import ReadyModel, ready_order
 
-        order = ready_order(choices)
-    else:
-        from ppsim.engines.ready_event import ReadyModel
-
-        order = ReadyModel(choices).run()
+    is_compiled = _chosen(plan, engine) == "compiled"
+    order = ready_order(choices) if is_compiled else ReadyModel(choices).run()
     return in_order(plan, table, choices, order) if len(order) == len(choices.row) else plan
 
 

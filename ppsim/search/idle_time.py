@@ -10,7 +10,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
 from ppsim.costs.table import CostTable
-from ppsim.engines.ready_event import ReadyModel
+from ppsim.engines.ready import ReadyModel
 from ppsim.engines.running import makespan_of
 from ppsim.plan.dispatch import Choices, in_order, make_choices
 from ppsim.plan.holding import ActivationMemory
