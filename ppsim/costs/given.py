@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,70 +50,24 @@ BANDWIDTH = rule(
 
 
 def _cost(
-    what: str, default_text: str, example: str, column: Callable[[CostTable], Any], *, check: Any = None,
-    default: Any = None, **more: Any,
+    group: str, what: str, default_text: str, example: str, unit: str, of: str, note: str, column: str,
+    row: int | None = None, *, default: Any = None, check: Any = None, **more: Any,
 ) -> Any:  # fmt: skip
-    """Declare a cost; `column` returns its values in a table."""
-    return declared(what, check, default, default_text=default_text, example=example, column=column, **more)
-
-
-def _time(what: str, default_text: str, example: str, kind: Kind) -> Any:
-    """Declare the seconds of an action; `kind` is its row of the table."""
-    return _cost(
-        what, default_text, example, lambda table: table.seconds[kind], group="action", unit="seconds",
-        of=" per microbatch and stage", note="one microbatch through one stage",
+    """Declare a cost that a `column` of a table has, or a `row` of it."""
+    shown_as = {"note": note} if note else {}
+    return declared(
+        what, check, default, default_text=default_text, example=example, group=group, unit=unit, of=of, column=column,
+        row=row, **shown_as, **more,
     )  # fmt: skip
 
 
-def _state(what: str, example: str, row: int) -> Any:
-    return _cost(
-        f"bytes of {what} that a stage holds all the time", "not known, or derived", example,
-        lambda table: None if table.state_bytes is None else table.state_bytes[row],
-        group="held", unit="bytes", of=" per stage", note="one stage",
-    )  # fmt: skip
-
-
-def _step(what: str, default_text: str, example: str, column: str, of: str, note: str) -> Any:
-    """Declare seconds that a stage takes once per step or gather; `column` of the table."""
-    return _cost(
-        what, default_text, example, lambda table: getattr(table, column), group="step", unit="seconds",
-        of=f" per {of}", note=note,
-    )  # fmt: skip
-
-
-def _share(what: str, default_text: str, example: str, column: str, default: float) -> Any:
-    """Declare a part of an activation, 0 to 1; `column` of the table."""
-    return _cost(
-        f"fraction of an activation that {what}", default_text, example, lambda table: getattr(table, column),
-        group="share", unit="", of="fraction", default=default,
-    )  # fmt: skip
-
-
-def _vocabulary(what: str, example: str, row: int) -> Any:
-    return _cost(
-        f"seconds of {what}", "0 s, or derived", example,
-        lambda table: None if table.vocabulary_seconds is None else table.vocabulary_seconds[row],
-        group="vocabulary", unit="seconds", of=" per microbatch and part", default=0.0,
-        note="one microbatch on one part of the output layer",
-    )  # fmt: skip
-
-
-def _reduction(
-    what: str, condition: str, default_text: str, example: str, column: str, default: float | None = None
-) -> Any:
-    """Declare the seconds of a collective over all parts of the output layer; `column` of the table."""
-    return _cost(
-        f"seconds of reducing {what}{condition} over all parts of the output layer", default_text, example,
-        lambda table: None if table.vocabulary_seconds is None or (seconds := getattr(table, column)) is None
-        else np.array([seconds]),
-        group="vocabulary", unit="seconds", of=" per reduction", depth=0, default=default,
-        note=f"reducing {what} over all parts of the output layer",
-    )  # fmt: skip
-
-
-def _bandwidths(table: CostTable) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return 1.0 / distinct_values(table.seconds_per_byte)
+_ACTION = "seconds", " per microbatch and stage", "one microbatch through one stage", "seconds"
+_STAGE = "bytes", " per stage", "one stage", "state_bytes"
+_VOCABULARY = (
+    "seconds", " per microbatch and part", "one microbatch on one part of the output layer", "vocabulary_seconds"
+)  # fmt: skip
+_STATE = "bytes of {} that a stage holds all the time"
+_DERIVED = "not known, or derived"
 
 
 @checked_methods
@@ -130,123 +84,122 @@ class Costs:
     """
 
     # Config, summary, JSON and pages read these declarations. `group` is action, slot, again (R), vocabulary (S and
-    # T), copy, transfer, step, held or share; `of` ends the unit in JSON; `note` describes the cost in the summary;
-    # `column` returns its values in a CostTable, None if it has none.
-    forward: PerStage | None = _time("seconds of F", "1 s, or derived", "12 ms", Kind.F)
-    backward: PerStage | None = _time(
-        "seconds of B", "`input_grad` + `weight_grad`; else 2 s, or derived", "24 ms", Kind.B
+    # T), copy, transfer, step, held or share; `of` ends the unit in JSON; `note` describes the cost in the summary.
+    forward: PerStage | None = _cost("action", "seconds of F", "1 s, or derived", "12 ms", *_ACTION, Kind.F)
+    backward: PerStage | None = _cost(
+        "action", "seconds of B", "`input_grad` + `weight_grad`; else 2 s, or derived", "24 ms", *_ACTION, Kind.B
     )
-    input_grad: PerStage | None = _time(
-        "seconds of I", "half of `backward`, or derived", "[1.0, 1.0, 1.0, 1.4]", Kind.I
+    input_grad: PerStage | None = _cost(
+        "action", "seconds of I", "half of `backward`, or derived", "[1.0, 1.0, 1.0, 1.4]", *_ACTION, Kind.I
     )
-    weight_grad: PerStage | None = _time("seconds of W", "half of `backward`, or derived", "10 ms", Kind.W)
+    weight_grad: PerStage | None = _cost(
+        "action", "seconds of W", "half of `backward`, or derived", "10 ms", *_ACTION, Kind.W
+    )
     overlap: PerStage | Sequence[Sequence[float]] | None = _cost(
-        "seconds of an OVERLAP_F_B slot; number, list (a slot of two stages takes the mean of their values), or matrix "
-        "[stage of F, stage of B]", "none: its parts run one after the other", "30 ms", lambda table: table.overlap,
-        group="slot", unit="seconds", of=" per microbatch and stage, by [stage of F, stage of B]", depth=2,
-        note="one OVERLAP_F_B slot",
+        "slot", "seconds of an OVERLAP_F_B slot; number, list (a slot of two stages takes the mean of their values), "
+        "or matrix [stage of F, stage of B]", "none: its parts run one after the other", "30 ms",
+        "seconds", " per microbatch and stage, by [stage of F, stage of B]", "one OVERLAP_F_B slot", "overlap", depth=2,
     )  # fmt: skip
     latency: float | Sequence[float] = _cost(
-        "seconds of each transfer, in addition to `transfer_bytes / bandwidth`; number, or list by sending device",
-        "0 s, or the link's", "5 us",
-        lambda table: np.unique(distinct_values(table.latency)),
-        group="transfer", unit="seconds", of=" per transfer", depth=0, lists="sending device", default=0.0,
-        note="each transfer",
+        "transfer", "seconds of each transfer, in addition to `transfer_bytes / bandwidth`; number, or list by sending "
+        "device", "0 s, or the link's", "5 us", "seconds", " per transfer", "each transfer", "latency", default=0.0,
+        depth=0, lists="sending device",
     )  # fmt: skip
     transfer_bytes: PerStage = _cost(
-        "bytes that a stage sends for one microbatch, the same in F and in B", "0 B, or derived", "16 MB",
-        lambda table: table.transfer_bytes, group="transfer", unit="bytes", of=" per transfer, by [F or B, stage]",
-        default=0.0, note="each transfer of one microbatch",
+        "transfer", "bytes that a stage sends for one microbatch, the same in F and in B", "0 B, or derived", "16 MB",
+        "bytes", " per transfer, by [F or B, stage]", "each transfer of one microbatch", "transfer_bytes", default=0.0,
     )  # fmt: skip
     bandwidth: float = _cost(
-        "bytes per second, one way", "unlimited, or the link's", "25 GB/s", lambda table: np.unique(_bandwidths(table)),
-        group="transfer", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="one way",
-        check=BANDWIDTH,
+        "transfer", "bytes per second, one way", "unlimited, or the link's", "25 GB/s", "bytes per second",
+        "; null is unlimited", "one way", "seconds_per_byte", default=math.inf, check=BANDWIDTH, depth=0,
     )  # fmt: skip
     per: str = declared(
         "unit of work of the times: `device`, `stage`", choice("device", "stage"), "device", example="stage"
     )
-    weight_grad_fraction_of_activation: PerStage = _share(
-        "lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94", "weight_grad_fraction", 1.0
-    )
-    recompute: PerStage | None = _cost(
-        "seconds of R, a forward again without its transfer", "`forward`", "11 ms",
-        lambda table: table.recompute_seconds, group="again", unit="seconds", of=" per microbatch and stage",
-        note="recomputing one microbatch through one stage",
+    weight_grad_fraction_of_activation: PerStage = _cost(
+        "share", "fraction of an activation that lives until W, 0 to 1; I frees the rest", "1, or derived", "0.94",
+        "", "fraction", "", "weight_grad_fraction", default=1.0,
     )  # fmt: skip
-    input_fraction_of_activation: PerStage = _share(
-        "the stored input holds between F and R, 0 to 1", "0, or derived", "0.03", "input_fraction", 0.0
-    )
+    recompute: PerStage | None = _cost(
+        "again", "seconds of R, a forward again without its transfer", "`forward`", "11 ms", "seconds",
+        " per microbatch and stage", "recomputing one microbatch through one stage", "recompute_seconds",
+    )  # fmt: skip
+    input_fraction_of_activation: PerStage = _cost(
+        "share", "fraction of an activation that the stored input holds between F and R, 0 to 1", "0, or derived",
+        "0.03", "", "fraction", "", "input_fraction", default=0.0,
+    )  # fmt: skip
     offload_latency: float = _cost(
-        "seconds of each OFFLOAD and RELOAD, in addition to `offload_bytes / offload_bandwidth`", "0 s", "20 us",
-        lambda table: np.array([table.offload_latency]), group="copy", unit="seconds", of=" per copy", depth=0,
-        default=0.0, note="each copy to host memory or back",
+        "copy", "seconds of each OFFLOAD and RELOAD, in addition to `offload_bytes / offload_bandwidth`", "0 s",
+        "20 us", "seconds", " per copy", "each copy to host memory or back", "offload_latency", default=0.0, depth=0,
     )  # fmt: skip
     offload_bandwidth: float = _cost(
-        "bytes per second between a device and its host's memory, each way", "unlimited", "25 GB/s",
-        lambda table: np.array([1.0 / table.offload_seconds_per_byte if table.offload_seconds_per_byte else np.inf]),
-        group="copy", unit="bytes per second", of="; null is unlimited", depth=0, default=math.inf, note="each way",
-        check=BANDWIDTH,
+        "copy", "bytes per second between a device and its host's memory, each way", "unlimited", "25 GB/s",
+        "bytes per second", "; null is unlimited", "each way", "offload_seconds_per_byte", default=math.inf,
+        check=BANDWIDTH, depth=0,
     )  # fmt: skip
     offload_bytes: PerStage | None = _cost(
-        "bytes that an OFFLOAD moves for one microbatch; the rest of the activation stays on the device",
-        "`activation_bytes`", "0.8 GB", lambda table: table.offload_bytes, group="copy", unit="bytes",
-        of=" per microbatch and stage", note="one microbatch on one stage",
+        "copy", "bytes that an OFFLOAD moves for one microbatch; the rest of the activation stays on the device",
+        "`activation_bytes`", "0.8 GB", "bytes", " per microbatch and stage", "one microbatch on one stage",
+        "offload_bytes",
     )  # fmt: skip
-    offload_switch: int | None = declared(
-        "neighbouring devices that share a switch, which lets one OFFLOAD and one RELOAD through at a time",
-        whole_number(2), None, default_text="none: each has its own way", example="2", of="neighbouring devices",
-        unit="", group="copy", depth=0, note="neighbours that share a way to host memory",
-        column=lambda table: None if table.offload_switch is None else np.array([table.offload_switch]),
+    offload_switch: int | None = _cost(
+        "copy", "neighbouring devices that share a switch, which lets one OFFLOAD and one RELOAD through at a time",
+        "none: each has its own way", "2", "", "neighbouring devices", "neighbours that share a way to host memory",
+        "offload_switch", check=whole_number(2), depth=0,
     )  # fmt: skip
-    vocabulary_forward: PerStage = _vocabulary("S, one device's part of the output layer forward", "4 ms", 0)
-    vocabulary_backward: PerStage = _vocabulary(
-        "T, its backward; without T in the lists, S lasts as long as both", "8 ms", 1
-    )
-    vocabulary_reduce: float = _reduction(
-        "the input gradient", ", together with the softmax statistics if the lists hold no T,", "0 s, or derived",
-        "0.5 ms", "vocabulary_reduce_seconds", 0.0,
+    vocabulary_forward: PerStage = _cost(
+        "vocabulary", "seconds of S, one device's part of the output layer forward", "0 s, or derived", "4 ms",
+        *_VOCABULARY, 0, default=0.0,
     )  # fmt: skip
-    vocabulary_statistics: float | None = _reduction(
-        "the softmax statistics", ", if the lists hold T,", "`vocabulary_reduce`, or derived", "60 us",
-        "vocabulary_statistics_seconds",
+    vocabulary_backward: PerStage = _cost(
+        "vocabulary", "seconds of T, its backward; without T in the lists, S lasts as long as both", "0 s, or derived",
+        "8 ms", *_VOCABULARY, 1, default=0.0,
+    )  # fmt: skip
+    vocabulary_reduce: float = _cost(
+        "vocabulary", "seconds of reducing the input gradient, together with the softmax statistics if the lists hold "
+        "no T, over all parts of the output layer", "0 s, or derived", "0.5 ms", "seconds", " per reduction",
+        "reducing the input gradient over all parts of the output layer", "vocabulary_reduce_seconds", default=0.0,
+        depth=0,
+    )  # fmt: skip
+    vocabulary_statistics: float | None = _cost(
+        "vocabulary", "seconds of reducing the softmax statistics, if the lists hold T, over all parts of the output "
+        "layer", "`vocabulary_reduce`, or derived", "60 us", "seconds", " per reduction",
+        "reducing the softmax statistics over all parts of the output layer", "vocabulary_statistics_seconds", depth=0,
     )  # fmt: skip
     slice_costs: Sequence[float] | Mapping[str, float] | str | None = declared(
         "relative times of a microbatch's slices; `{attention: part}` where attention is causal and that part of the "
         "time, `causal` by the attention of the model", check_slice_costs, None, default_text="equal",
         example="[1, 1.1, 1.2]",
     )  # fmt: skip
-    microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = declared(
-        "factors on the seconds, bytes and activations of microbatches: one per microbatch, a list per stage, or a "
-        "distribution to draw them", check_microbatch_scale, None, default_text="1 each",
-        of="factor, by stage and microbatch", unit="", column=lambda table: table.microbatch_scale,
-        example="{distribution: lognormal, spread: 0.3, seed: 0}",
+    microbatch_scale: Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Any] | None = _cost(
+        "", "factors on the seconds, bytes and activations of microbatches: one per microbatch, a list per stage, or a "
+        "distribution to draw them", "1 each", "{distribution: lognormal, spread: 0.3, seed: 0}", "",
+        "factor, by stage and microbatch", "", "microbatch_scale", check=check_microbatch_scale,
     )  # fmt: skip
     microbatch_order: str = declared(
         "order of the microbatches of `microbatch_scale`: `given`, `longest-first`, `shortest-first`, `zigzag`",
         choice(*ORDERS), "given", example="zigzag",
     )  # fmt: skip
-    unshard: PerStage | None = _step(
-        "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
-        "none, or derived", "8 ms", "unshard_seconds", "gather of a stage's weights",
-        "gathering the weights of one stage",
+    unshard: PerStage | None = _cost(
+        "step", "seconds of gathering the weights of one device share; without a model it also makes the run sharded",
+        "none, or derived", "8 ms", "seconds", " per gather of a stage's weights", "gathering the weights of one stage",
+        "unshard_seconds",
     )  # fmt: skip
-    reduce_grad: PerStage | None = _step(
-        "seconds of reducing its gradients over data-parallel copies, once per step", "none, or derived", "50 ms",
-        "reduce_seconds", "step and stage", "reducing the gradients of one stage, once a step",
+    reduce_grad: PerStage | None = _cost(
+        "step", "seconds of reducing its gradients over data-parallel copies, once per step", "none, or derived",
+        "50 ms", "seconds", " per step and stage", "reducing the gradients of one stage, once a step", "reduce_seconds",
     )  # fmt: skip
-    optimizer_step: PerStage | None = _step(
-        "seconds of its optimizer step, if `optimizer` is given", "none, or derived", "10 ms",
-        "optimizer_seconds", "step and stage", "stepping one stage, where the step has an optimizer",
+    optimizer_step: PerStage | None = _cost(
+        "step", "seconds of its optimizer step, if `optimizer` is given", "none, or derived", "10 ms", "seconds",
+        " per step and stage", "stepping one stage, where the step has an optimizer", "optimizer_seconds",
     )  # fmt: skip
     activation_bytes: PerStage | None = _cost(
-        "bytes a stage holds for one microbatch", "not known, or derived", "1.2 GB",
-        lambda table: table.activation_bytes, group="held", unit="bytes", of=" per microbatch and stage",
-        note="one microbatch on one stage",
+        "held", "bytes a stage holds for one microbatch", _DERIVED, "1.2 GB", "bytes", " per microbatch and stage",
+        "one microbatch on one stage", "activation_bytes",
     )  # fmt: skip
-    weight_bytes: PerStage | None = _state("weights", "2 GB", 0)
-    gradient_bytes: PerStage | None = _state("gradients", "4 GB", 1)
-    optimizer_bytes: PerStage | None = _state("optimizer state", "12 GB", 2)
+    weight_bytes: PerStage | None = _cost("held", _STATE.format("weights"), _DERIVED, "2 GB", *_STAGE, 0)
+    gradient_bytes: PerStage | None = _cost("held", _STATE.format("gradients"), _DERIVED, "4 GB", *_STAGE, 1)
+    optimizer_bytes: PerStage | None = _cost("held", _STATE.format("optimizer state"), _DERIVED, "12 GB", *_STAGE, 2)
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -321,8 +274,8 @@ class Costs:
             by_device = self.per == "device" and name in SCALED and np.shape(value) == (devices,) != (stages,)
             return _of_holders(value, schedule) if by_device else _for_each(name, value, stages)
 
-        def known(name: str, scaled_by: float = 1.0) -> np.ndarray | None:
-            return None if getattr(self, name) is None else per_stage(name) * scaled_by
+        def known(name: str) -> np.ndarray | None:
+            return None if getattr(self, name) is None else per_stage(name) * (scale if name in SCALED else 1.0)
 
         state = vocabulary = scales = None
         parts = [known(name) for name in BYTES[1:]]
@@ -333,6 +286,7 @@ class Costs:
         if self.microbatch_scale is not None:
             work, count = per_stage("forward") + per_stage("backward"), schedule.microbatches_of_a_step
             scales = microbatch_factors(self.microbatch_scale, self.microbatch_order, work, count)
+        optional: dict[str, Any] = {PARAMETERS[name]["column"]: known(name) for name in OPTIONAL}
         return CostTable(
             seconds=np.stack([per_stage(name) for name in TIMES]) * scale,
             overlap=None if self.overlap is None else _overlap_matrix(self.overlap, stages, scale),
@@ -341,10 +295,8 @@ class Costs:
             transfer_bytes=np.stack([per_stage("transfer_bytes")] * 2),
             stage_share=np.full(stages, devices / stages),
             weight_grad_fraction=per_stage("weight_grad_fraction_of_activation"),
-            recompute_seconds=known("recompute", scale),
             offload_latency=float(self.offload_latency),
             offload_seconds_per_byte=1.0 / self.offload_bandwidth,
-            offload_bytes=known("offload_bytes"),
             offload_switch=self.offload_switch,
             input_fraction=per_stage("input_fraction_of_activation"),
             vocabulary_seconds=vocabulary,
@@ -352,11 +304,8 @@ class Costs:
             vocabulary_statistics_seconds=self.vocabulary_statistics,
             slice_fraction=self._slice_fraction(schedule.slices),
             microbatch_scale=scales,
-            activation_bytes=known("activation_bytes"),
             state_bytes=state,
-            unshard_seconds=known("unshard", scale),
-            reduce_seconds=known("reduce_grad", scale),
-            optimizer_seconds=known("optimizer_step", scale),
+            **optional,
         )
 
     def _slice_fraction(self, slices: int) -> np.ndarray:
@@ -373,12 +322,27 @@ class Costs:
 PARAMETERS = {parameter.name: parameter.metadata for parameter in declarations(Costs)}
 
 
+def values_in(table: CostTable, name: str) -> np.ndarray | None:
+    """Return the values of a cost in a table; None if it has none, or if no column has them."""
+    cost = PARAMETERS[name]
+    values = getattr(table, cost["column"]) if "column" in cost else None
+    if values is None or (cost["group"] == "vocabulary" and table.vocabulary_seconds is None):
+        return None
+    if cost["group"] == "transfer" and cost.get("depth") == 0:  # a value per pair of devices
+        values = np.unique(distinct_values(values))
+    if cost["unit"] == "bytes per second":  # its column has seconds per byte
+        with np.errstate(divide="ignore"):
+            values = np.sort(1.0 / np.asarray(values), axis=None)
+    return np.atleast_1d(values if cost["row"] is None else values[cost["row"]])
+
+
 def _in_group(*groups: str) -> tuple[str, ...]:
     return tuple(name for name, parameter in PARAMETERS.items() if parameter.get("group") in groups)
 
 
 TIMES, BYTES = _in_group("action"), _in_group("held")
 SCALED = _in_group("action", "slot", "again", "step")  # seconds that `per` applies to
+OPTIONAL = (*_in_group("again", "step"), "offload_bytes", "activation_bytes")  # columns that a table may lack
 
 
 def _column(name: str, value: Any, parameter: Mapping[str, Any]) -> np.ndarray:

@@ -17,7 +17,7 @@ from ppsim.analysis.interval import INTERVAL, QUANTILES, step_interval, step_qua
 from ppsim.analysis.measures import shown_in
 from ppsim.base.host import need
 from ppsim.base.tables import csv_text_of
-from ppsim.costs.given import PARAMETERS
+from ppsim.costs.given import PARAMETERS, values_in
 from ppsim.schedule.orders import orders
 from ppsim.timeline import TimelineColumns
 
@@ -80,7 +80,7 @@ def _cost_document(timeline: TimelineColumns) -> dict[str, Any]:
     provenance = getattr(timeline.costs, "provenance", {})
     document = {}
     for name, parameter in PARAMETERS.items():
-        values = parameter["column"](timeline.table) if "column" in parameter else None
+        values = values_in(timeline.table, name)
         if values is not None:
             value = values[0] if parameter.get("depth") == 0 and len(values) == 1 else values
             unit = parameter["unit"] + parameter["of"]

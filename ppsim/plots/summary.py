@@ -18,7 +18,7 @@ from ppsim.analysis.memory import fit_of, peak_activations, peak_memory, usable_
 from ppsim.base.tables import NO_BREAK, aligned, layout_lines, line_width, within
 from ppsim.base.units import counted, percent_text, rounded_text, time_unit, value_text
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.given import PARAMETERS, TIMES
+from ppsim.costs.given import PARAMETERS, TIMES, values_in
 from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.plots.scale import time_text
@@ -221,7 +221,7 @@ def _cost_rows(timeline: TimelineColumns) -> list[tuple[str, ...]]:
     rows = []
     for name, parameter in PARAMETERS.items():
         origin = provenance.get(name, "default")
-        values = parameter["column"](timeline.table) if _has_a_row(name, origin, timeline) else None
+        values = values_in(timeline.table, name) if _has_a_row(name, origin, timeline) else None
         if values is None:
             continue
         rows.append((name, _range_text(values, parameter["unit"]), origin, parameter["note"]))
