@@ -21,7 +21,7 @@ from ppsim.costs.effects import Exchange, StageOfStep, exchange, sentences, step
 from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, counting_seconds, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
-from ppsim.costs.layout import Layout
+from ppsim.costs.layout import DEFAULT_POLICIES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor, with_split_gradients
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
@@ -94,24 +94,24 @@ class DerivedCosts(Setup):
         return other
 
     def without_each(self) -> Iterator[tuple[str, Any, DerivedCosts]]:
-        """Yield (key, value, costs with its default) for each key of layout, nodes and costs; skip a needed one.
+        """Yield (key, value, costs with its default) for each key of layout, hardware and costs; skip a needed one.
 
-        The values of a calibration are no keys.
+        The values of a calibration are no keys. Partition and framework are not among them: stages and policies are.
         """
-        unnamed = {"device", "link"} | (self.calibration.fields if self.calibration else set())
-        changed: list[tuple[str, Any, dict[str, Any]]] = []
-        for name, default in self.layout.other_than_default():
-            changed.append((f"layout.{name}", getattr(self.layout, name), {"layout": {name: default}}))
-        for item in fields(self.cluster):
-            value, default = getattr(self.cluster, item.name), item.default
-            default = self.cluster.link if item.name == "network" else default
-            if item.name not in unnamed and value != default:
-                shown_value = value.name if item.name == "network" else value
-                changed.append((f"hardware.{item.name}", shown_value, {"cluster": {item.name: default}}))
-        for key, value, parts in changed:
-            with suppress(ConfigError, CostError):
-                new = {part: replace(getattr(self, part), **others) for part, others in parts.items()}
-                yield key, value, replace(self, **new)
+        unnamed = {"partition", "framework", "device", "link"} | (
+            self.calibration.fields if self.calibration else set()
+        )
+        for section, holder in (("layout", "layout"), ("hardware", "cluster")):
+            part = getattr(self, holder)
+            for item in fields(part):
+                name, value = item.name, getattr(part, item.name)
+                default = self.cluster.link if name == "network" else item.default
+                if name in unnamed or value == default:
+                    continue
+                with suppress(ConfigError, CostError):
+                    other = replace(part, **{name: default})
+                    if name not in DEFAULT_POLICIES or other.chosen(name) != value:
+                        yield f"{section}.{name}", getattr(value, "name", value), replace(self, **{holder: other})
         for name, value in self.given.items():
             with suppress(CostError):
                 given = {key: other for key, other in self.given.items() if key != name}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, CostError, UnknownNameError, shown
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import check_fields, checked_methods, declared, described
+from ppsim.base.rules import check_fields, checked_methods, declarations, declared, described
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
@@ -51,17 +51,6 @@ def _framework(value: Any) -> str:
     return value
 
 
-# Policies that neither a layout nor its framework sets.
-DEFAULT_POLICIES: Mapping[str, Any] = {
-    **dict.fromkeys((
-        "overlap_tensor", "overlap_data", "sharded_gradients", "fused_norms", "fused_experts",
-        "scatter_transfers", "grouped_experts", "bf16_gradients", "gradient_buffers", "cuda_graphs", "fused_router",
-    ), False),
-    **dict.fromkeys(("fused", "fused_loss", "fp8_experts", "fp8_inputs"), True), "loss_bytes": 2, "loss_chunks": 1,
-    "sharded_by": "stage", "expert_exchange": "all-to-all", "context_exchange": "gather", "optimizer_bytes": 12,
-}  # fmt: skip
-
-
 def _group(what: str, example: str) -> Any:
     return declared(what, rules.whole_number(), 1, example=example)
 
@@ -70,8 +59,9 @@ def _policy(what: str) -> Any:
     return declared(what, rules.flag, False, example="true")
 
 
-def _by_framework(what: str, rule: Any = rules.flag, example: str = "true") -> Any:
-    return declared(what, rule, None, example=example, default_text="the framework's")
+def _by_framework(what: str, otherwise: Any = False, rule: Any = rules.flag, example: str = "true") -> Any:
+    """Declare a policy; `otherwise` is its value if neither the layout nor its framework sets it."""
+    return declared(what, rule, None, example=example, default_text="the framework's", otherwise=otherwise)
 
 
 def _stages(what: str, example: str, default: str = "like the others") -> Any:
@@ -136,7 +126,7 @@ class Layout:
     sharded_by: str | None = _by_framework(
         "with `sharded`: `stage`, gathered by UNSHARD (torchtitan's pipelines); `block`, gathered under the block "
         "before it and freed; or `step`, gathered once a step and held, gradients reduced after the last backward",
-        rules.choice("stage", "block", "step"), "block",
+        "stage", rules.choice("stage", "block", "step"), "block",
     )  # fmt: skip
     sharded_gradients: bool | None = _by_framework(
         "with `distributed_optimizer`: gradients split too (ZeRO stage 2), reduced by block for each microbatch"
@@ -144,7 +134,7 @@ class Layout:
     context_exchange: str | None = _by_framework(
         "`gather` keys and values before attention (Llama 3); `ring`: pass them on from GPU to GPU, a part of the "
         "attention at a time; `all-to-all`: heads for tokens and back (Ulysses)",
-        rules.choice("gather", "ring", "all-to-all"), "gather",
+        "gather", rules.choice("gather", "ring", "all-to-all"), "gather",
     )  # fmt: skip
     overlap_context: bool | None = declared(
         "this exchange overlaps the attention", rules.flag, None, example="false", default_text="of a ring alone",
@@ -156,7 +146,7 @@ class Layout:
     )  # fmt: skip
     expert_exchange: str | None = _by_framework(
         "`all-to-all`, or `hierarchical`: a token goes once to each node that has experts of it (DeepEP)",
-        rules.choice("all-to-all", "hierarchical"), "hierarchical",
+        "all-to-all", rules.choice("all-to-all", "hierarchical"), "hierarchical",
     )  # fmt: skip
     grouped_experts: bool | None = _by_framework("a GPU's experts run as one kernel, if the framework has one")
     expert_nodes: int | None = _stages("maximum nodes with experts of one token", "4", "no limit")
@@ -165,9 +155,11 @@ class Layout:
     loss_bytes: int | None = _by_framework(
         "bytes per logit that the loss holds in its backward, in addition to the fp32 logits: 2 if the gradient takes "
         "their place and is cast (Megatron-LM), 8 of PyTorch's `cross_entropy`, 12 of its `loss_parallel`, 0 where "
-        "loss and head are one kernel", rules.whole_number(0), "0",
+        "loss and head are one kernel", 2, rules.whole_number(0), "0",
     )  # fmt: skip
-    loss_chunks: int | None = _by_framework("parts of a sequence in head and loss, in turn", rules.whole_number(), "8")
+    loss_chunks: int | None = _by_framework(
+        "parts of a sequence in head and loss, in turn", 1, rules.whole_number(), "8"
+    )
     bf16_gradients: bool | None = _by_framework(
         "gradients are summed over microbatches and reduced in bf16, 2 bytes each, not in fp32"
     )
@@ -176,7 +168,7 @@ class Layout:
     )
     optimizer_bytes: int | None = _by_framework(
         "bytes of optimizer state of a parameter: 12 for weight and moments in fp32, 8 with moments in bf16 (DeepSeek)",
-        rules.whole_number(), "8",
+        12, rules.whole_number(), "8",
     )  # fmt: skip
     fp8: str = declared(
         "products of a block, all but the router's, run in fp8: `tensor`, with one scale for each tensor, from its "
@@ -184,17 +176,19 @@ class Layout:
         "(DeepSeek-V3, MXFP8); `none`: in bf16",
         rules.choice(*RECIPES), "none", example="tensor",
     )  # fmt: skip
-    fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too")
+    fp8_experts: bool | None = _by_framework("with `fp8`: the products of routed experts too", True)
     fp8_head: bool = _policy("with `fp8`: the head's product too")
     fused_router: bool | None = _by_framework("a router's kernels are fused (Megatron-LM: --moe-router-fusion)")
     fused_experts: bool | None = _by_framework("with `fp8: block`: a GPU's experts, activation, casts are one kernel")
-    fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16")
+    fp8_inputs: bool | None = _by_framework("with `fp8`: inputs are held in fp8 for the backward, else in bf16", True)
     fp8_gather: bool = _policy("with `fp8`: sharded weights are gathered, and a distributed optimizer's kept, in fp8")
     fp8_activations: bool = _policy("inputs of an MLP's activation are held in fp8 (activation_func_fp8_input_store)")
     fp8_dispatch: bool = _policy("tokens are sent to experts in fp8, and returned in bf16 (DeepSeek-V3)")
-    fused: bool | None = _by_framework("element-wise operations are fused into one pass, by a compiler or by hand")
+    fused: bool | None = _by_framework(
+        "element-wise operations are fused into one pass, by a compiler or by hand", True
+    )
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
-    fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)")
+    fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)", True)
     cuda_graphs: bool | None = _by_framework("CUDA graphs launch the kernels, so no GPU waits for its host")
     launch_blocking: bool = _policy("the host waits for each kernel before the next (CUDA_LAUNCH_BLOCKING=1)")
     overlap: bool | str = declared(
@@ -227,19 +221,6 @@ class Layout:
         """Facts about its framework."""
         return framework(self.framework)
 
-    def other_than_default(self) -> Iterator[tuple[str, Any]]:
-        """Yield (field, default) for each field with another value, except those that only name a choice.
-
-        These are the partition, whose stages are shown, and the framework, whose policies are.
-        """
-        for item in fields(self):
-            name, value, default = item.name, getattr(self, item.name), item.default
-            if name in ("partition", "framework") or value == default:
-                continue
-            if name in DEFAULT_POLICIES and replace(self, **{name: default}).chosen(name) == value:
-                continue
-            yield name, default
-
     def shards_by(self, unit: str) -> bool:
         """Return whether weights are gathered by `unit`: "stage" (UNSHARD), "block", or "step" (first F to last B)."""
         return self.sharded and self.chosen("sharded_by") == unit
@@ -261,34 +242,39 @@ class Layout:
 
     def faults(self, model: Model) -> list[str]:
         """Return one sentence for each size that `model` cannot be split into; empty if all fit."""
-        found = []
-        if model.heads % self.tensor:
-            found.append(_no_divisor("tensor", self.tensor, "attention heads", model.heads))
-        elif model.key_value_heads % self.tensor and self.tensor % model.key_value_heads:
-            found.append(_no_divisor("tensor", self.tensor, "key-value heads", model.key_value_heads))
-        if self.exchanges_heads and (heads := model.heads // self.tensor) % self.context:
-            found.append(_no_divisor("context", self.context, "heads of a GPU, which all-to-all exchanges", heads))
+        found = list[str]()
+
+        def divides(word: str, value: int, of: str, number: int) -> bool:
+            if number % value:
+                legal = [count for count in range(1, min(number, 4096) + 1) if number % count == 0]
+                near = [count for count in legal if count < value][-1:] + [count for count in legal if count > value][
+                    :1
+                ]
+                found.append(f"{word}={value} does not divide the {number} {of}; use {' or '.join(map(str, near))}")
+            return number % value == 0
+
+        if divides("tensor", self.tensor, "attention heads", model.heads) and self.tensor % model.key_value_heads:
+            divides("tensor", self.tensor, "key-value heads", model.key_value_heads)
+        if self.exchanges_heads:
+            heads = model.heads // self.tensor
+            divides("context", self.context, "heads of a GPU, which all-to-all exchanges", heads)
         if self.groups_per_token > self.expert_groups:
             found.append(f"groups_per_token={self.groups_per_token} is above expert_groups={self.expert_groups}")
         if self.context > 1 and model.has_scans:
             found.append(f"context={self.context}: the exchange of a scan's states is not priced; use 1")
         if model.pattern and self.overlap == "two-stream":
             found.append(f"overlap={self.overlap}: blocks must have attention and MLP; leave overlap or pattern out")
-        if model.sequence % self.context:
-            found.append(_no_divisor("context", self.context, "tokens of a sequence", model.sequence))
-        elif self.sequence_parallel and (tokens := model.sequence // self.context) % self.tensor:
-            found.append(_no_divisor("tensor", self.tensor, "tokens of a GPU, which sequence_parallel splits", tokens))
+        if divides("context", self.context, "tokens of a sequence", model.sequence) and self.sequence_parallel:
+            tokens = model.sequence // self.context
+            divides("tensor", self.tensor, "tokens of a GPU, which sequence_parallel splits", tokens)
         if self.expert > 1 and not model.experts:
             found.append(f"expert={self.expert}: the model has no experts; use 1")
-        elif model.experts % self.expert:
-            found.append(_no_divisor("expert", self.expert, "experts", model.experts))
-        if self.data_groups[0] % self.replicas:
-            found.append(_no_divisor("replicas", self.replicas, "data x context parallel GPUs", self.data_groups[0]))
-        if self.tensor % self.split_experts:
-            found.append(_no_divisor("expert_tensor", self.split_experts, "tensor-parallel GPUs", self.tensor))
-        elif self.expert_gpus % self.expert:
+        else:
+            divides("expert", self.expert, "experts", model.experts)
+        divides("replicas", self.replicas, "data x context parallel GPUs", self.data_groups[0])
+        if divides("expert_tensor", self.split_experts, "tensor-parallel GPUs", self.tensor):
             what = "data x context parallel GPUs" if self.split_experts == self.tensor else "GPUs that hold experts"
-            found.append(_no_divisor("expert", self.expert, what, self.expert_gpus))
+            divides("expert", self.expert, what, self.expert_gpus)
         return found
 
     @cached_property
@@ -341,33 +327,30 @@ class Layout:
 
         Raises CostError if the partition does not fit `num_stages`.
         """
-        layers = self.layers_of(model)
-        if isinstance(self.partition, LayoutString):
-            counts = self.partition.layer_counts([layer.name for layer in layers], num_stages)
-        elif self.partition in partition.BY_COST:
-            method = "optimal" if self.partition == partition.BALANCED else self.partition
-            counts = partition.by_cost(layer_costs, num_stages, method)
+        layers, own = self.layers_of(model), self.partition
+        if isinstance(own, LayoutString):
+            return partition.cut(layers, own.layer_counts([layer.name for layer in layers], num_stages))
+        if own in partition.BY_COST:
+            method = "optimal" if own == partition.BALANCED else str(own)
+            return partition.cut(layers, partition.by_cost(layer_costs, num_stages, method))
+        if self.cut_by_pattern(model):
+            own = tuple(map(len, model.stage_patterns))
+            if len(own) != num_stages:
+                raise CostError(
+                    f"the bars of model.pattern make {len(own)} stages, but the schedule has {num_stages}; make "
+                    f"{num_stages} stages, or give a partition such as balanced"
+                )
+        if isinstance(own, tuple):
+            counts = partition.explicit(own, model.num_layers, num_stages)
         else:
-            counts = self._blocks(model, num_stages)
-            counts[0] += 1
-            counts[-1] += len(layers) - model.num_layers - 1
+            counts = partition.even(model.num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
+        counts[0] += 1
+        counts[-1] += len(layers) - model.num_layers - 1
         return partition.cut(layers, counts)
 
     def cut_by_pattern(self, model: Model) -> bool:
         """Return whether the bars of the model's pattern give the stages; any partition but "even" replaces them."""
         return "|" in model.pattern and self.partition == "even"
-
-    def _blocks(self, model: Model, num_stages: int) -> list[int]:
-        if isinstance(self.partition, tuple):
-            return partition.explicit(self.partition, model.num_layers, num_stages)
-        if self.cut_by_pattern(model):
-            if len(stages := model.stage_patterns) != num_stages:
-                raise CostError(
-                    f"the bars of model.pattern make {len(stages)} stages, but the schedule has {num_stages}; make "
-                    f"{num_stages} stages, or give a partition such as balanced"
-                )
-            return partition.explicit([len(stage) for stage in stages], model.num_layers, num_stages)
-        return partition.even(model.num_layers, num_stages, self.first_stage_layers, self.last_stage_layers)
 
     @property
     def common_recompute(self) -> str:
@@ -493,7 +476,6 @@ class Layout:
         return WEIGHT_BYTES * weights, self.gradient_bytes * gradients, self.chosen("optimizer_bytes") * split
 
 
-def _no_divisor(word: str, value: int, of: str, number: int) -> str:
-    legal = [count for count in range(1, min(number, 4096) + 1) if number % count == 0]
-    near = [count for count in legal if count < value][-1:] + [count for count in legal if count > value][:1]
-    return f"{word}={value} does not divide the {number} {of}; use {' or '.join(map(str, near))}"
+DEFAULT_POLICIES: Mapping[str, Any] = {
+    item.name: item.metadata["otherwise"] for item in declarations(Layout) if "otherwise" in item.metadata
+}
