@@ -5,17 +5,19 @@ Field names and defaults: github.com/huggingface/transformers, src/transformers/
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import MAX_CONFIG_BYTES, read_text
-from ppsim.base.rules import argument, flag, whole_number
-from ppsim.costs.shape import MAX_LAYERS
+from ppsim.base.rules import Check, argument, flag, whole_number
+from ppsim.costs.shape import MAX_LAYERS, Shape
 
 Source = str | PathLike[str] | Mapping[str, Any]
 _SHAPE = {
@@ -26,7 +28,7 @@ SLIDING = "sliding_attention"  # name of a block with a window in `layer_types`
 _CHANGES_SHAPE = re.compile(  # names of fields that may change a shape
     "num_|_num|size|_dim$|rank|layer|expert|head|block|gate|window|residual|share|attn|index|compress"
 )
-_MISSING = object()
+_MISSING, _WHOLE = object(), whole_number(0)
 
 
 class _Document:
@@ -37,48 +39,48 @@ class _Document:
         self.fields = fields
         self.read: set[str] = set()
 
-    def count(self, name: str, default: Any = _MISSING) -> int:
-        """Return an integer >= 0; null counts as not given."""
+    def count(self, name: str, default: Any = _MISSING, check: Check = _WHOLE) -> int:
+        """Return an integer >= 0, or what another check makes of the field; null counts as not given."""
         value = self.given(name)
-        if value is None:
-            if default is _MISSING:
-                kind = shown(self.fields.get("model_type"))
-                raise ConfigError(f"{self.place}: field {name!r} is missing; a config of model_type {kind} needs it")
-            return default
-        return argument(f"{self.place}: {name}", value, whole_number(0))
+        if value is not None:
+            return argument(f"{self.place}: {name}", value, check)
+        if default is _MISSING:
+            kind = shown(self.fields.get("model_type"))
+            raise ConfigError(f"{self.place}: field {name!r} is missing; a config of model_type {kind} needs it")
+        return default
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false; null counts as not given."""
-        value = self.given(name)
-        return default if value is None else argument(f"{self.place}: {name}", value, flag)
+        return bool(self.count(name, default, flag))
 
     def given(self, name: str) -> Any:
         """Return a field as it is, None without it, and note that it was read."""
         self.read.add(name)
         return self.fields.get(name)
 
+    def shape(self, parts: Iterable[Any]) -> dict[str, Any]:
+        """Return the fields of a shape that the parts of an architecture give; later parts win."""
+        found: dict[str, Any] = {}
+        for part in parts:
+            if isinstance(part, str) and part in _RULES:
+                found |= _RULES[part](self)
+                continue
+            table = _TABLE["parts"][part] if isinstance(part, str) else part
+            found |= {name: self._value(one, Shape.__dataclass_fields__[name].type) for name, one in table.items()}
+        if "window" in found and "pattern" not in found:
+            window, period = found.pop("window"), found.pop("window_period", 0)
+            found |= _windows(self, window, [not period or (at + 1) % period != 0 for at in _blocks(self)])
+        return found
 
-def _count(name: str, default: Any = _MISSING) -> Callable[[_Document], int]:
-    """Return the reader of a field that is a whole number."""
-    return lambda document: document.count(name, default)
-
-
-def _flag(name: str, default: bool = False) -> Callable[[_Document], bool]:
-    """Return the reader of a field that is true or false."""
-    return lambda document: document.flag(name, default)
-
-
-# A part of an architecture: its fields, each a reader or a value, or a function for rules that a table cannot hold.
-_Part = Mapping[str, Any] | Callable[[_Document], dict[str, Any]]
-
-
-def _fields(document: _Document, parts: Iterable[_Part]) -> dict[str, Any]:
-    """Return the fields of a shape that the parts of an architecture give; later parts win."""
-    found: dict[str, Any] = {}
-    for part in parts:
-        given = part(document) if callable(part) else part
-        found |= {name: key(document) if callable(key) else key for name, key in given.items()}
-    return found
+    def _value(self, source: Any, kind: Any) -> Any:
+        """Return a value of the table of architectures, or that of the fields of the config that it names."""
+        if not isinstance(source, str) or kind == "str":
+            return source
+        *names, last = source.split("|")
+        default = _MISSING if last.isidentifier() and last not in ("true", "false") else json.loads(last)
+        names += [last] if default is _MISSING else []
+        name = next((one for one in names if self.given(one) is not None), names[-1])
+        return self.count(name, default, flag if kind == "bool" else _WHOLE)
 
 
 def _read(source: Source) -> _Document:
@@ -125,7 +127,7 @@ def read_shape(
     ffn = document.count("intermediate_size", 0) or document.count("moe_intermediate_size", 0)
     shape["ffn"] = ffn or document.count("intermediate_size")
     shape["tied_embeddings"] = document.flag("tie_word_embeddings")
-    shape |= _fields(document, _ARCHITECTURES[names]) | {"approximated": approximated}
+    shape |= document.shape(_ARCHITECTURES[names]) | {"approximated": approximated}
     if document.fields.get("max_position_embeddings") is not None:
         shape["sequence"] = document.count("max_position_embeddings")
     return document.place, shape
@@ -138,7 +140,7 @@ def _unknown(document: _Document, names: str, lacking: list[str]) -> ConfigError
     try:
         nearest = f"and no {', '.join(lacking)}"
         if not lacking:
-            _fields(document, _ARCHITECTURES[names])
+            document.shape(_ARCHITECTURES[names])
             unread = document.fields.keys() - document.read.union(_SHAPE.values())
             left = ", ".join(sorted(name for name in unread if document.fields[name] and _CHANGES_SHAPE.search(name)))
             nearest = f"but --approximate (`approximate: true`) reads it like {like}{left and f', without {left}'}"
@@ -156,10 +158,10 @@ def _nearest(document: _Document) -> str:
     return _NAMES[kind]
 
 
-def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, Any]:
-    """Return the fields of windowed attention: in the blocks that `layer_types` lists, else those of `windowed`."""
-    window, types = document.count("sliding_window", 0), _listed(document, "layer_types")
-    local = [types[block] == SLIDING if types else windowed(block) for block in _blocks(document)]
+def _windows(document: _Document, window: int, windowed: list[bool]) -> dict[str, Any]:
+    """Return the fields of windowed attention: in the blocks that `layer_types` lists, else in those `windowed`."""
+    types = _listed(document, "layer_types")
+    local = [word == SLIDING for word in types] if types else windowed
     if not window or not any(local):
         return {}
     period = local.index(False) + 1 if not all(local) else 0
@@ -169,21 +171,12 @@ def _windows(document: _Document, windowed: Callable[[int], bool]) -> dict[str, 
     return {"window": window} | _pattern(["W" if one else "*" for one in local], routed * len(local))
 
 
-def _windows_but_every(period: int) -> Callable[[_Document], dict[str, Any]]:
-    """Return the part of windows in all blocks but every `period`-th one, unless `layer_types` lists them."""
-    return lambda document: _windows(document, lambda block: (block + 1) % period != 0)
-
-
-def _gemma3_windows(document: _Document) -> dict[str, Any]:
-    return _windows_but_every(document.count("sliding_window_pattern", 6) or 1)(document)
-
-
 def _qwen_windows(document: _Document) -> dict[str, Any]:
     """Return the windows of a Qwen; `use_sliding_window` applies to blocks from `max_window_layers` on."""
     if not document.flag("use_sliding_window"):
         return {}
     first = document.count("max_window_layers", 28)
-    return _windows(document, lambda block: block >= first)
+    return _windows(document, document.count("sliding_window", 0), [at >= first for at in _blocks(document)])
 
 
 def _check_expert_blocks(document: _Document) -> dict[str, Any]:
@@ -223,7 +216,7 @@ def _pattern(mixers: Iterable[str], mlps: Iterable[str]) -> dict[str, Any]:
     return {"pattern": "".join(f"[{one}{other}]" for one, other in zip(mixers, mlps, strict=True))}
 
 
-def _nemotron_h(document: _Document) -> dict[str, Any]:
+def _nemotron_blocks(document: _Document) -> dict[str, Any]:
     """Return the fields of Nemotron-H and Nemotron 3: one sublayer per block, squared ReLU without a gate."""
     pattern, modules = _letters(document, ""), document.count("num_nextn_predict_layers", 0)
     if not pattern:
@@ -231,18 +224,15 @@ def _nemotron_h(document: _Document) -> dict[str, Any]:
             f"{document.place}: needs hybrid_override_pattern, such as 'M-M*-', or layers_block_type with the words "
             f"{', '.join(_SUBLAYERS)}"
         )
-    found = {
-        "pattern": "/".join([pattern, *[_letters(document, "mtp_") or "*E"] * modules]), "num_layers": len(pattern),
-        "prediction_layers": modules,
-        "head_size": document.count("head_dim", 0) or document.count("attention_head_dim", 128),
-        "state_groups": document.count("n_groups", 0) or document.count("mamba_n_groups", 8),
-    }  # fmt: skip
+    blocks = "/".join([pattern, *[_letters(document, "mtp_") or "*E"] * modules])
+    found: dict[str, Any] = {"pattern": blocks, "num_layers": len(pattern)}
     if "E" not in pattern:
         return found
     width, shared = document.count("moe_intermediate_size"), document.count("moe_shared_expert_intermediate_size", 0)
-    experts = {**_experts("n_routed_experts"), "expert_hidden": _count("moe_latent_size", 0)}
     shared = _multiple(document, "moe_shared_expert_intermediate_size", shared, width)
-    return found | _fields(document, [experts]) | {"expert_ffn": width, "shared_experts": shared}
+    experts = {"experts": "num_local_experts|n_routed_experts", "expert_hidden": "moe_latent_size|0"}
+    experts |= {"experts_per_token": "num_experts_per_tok", "expert_ffn": width, "shared_experts": shared}
+    return found | document.shape([experts])
 
 
 _SUBLAYERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
@@ -270,7 +260,7 @@ def _qwen3_next_blocks(document: _Document) -> dict[str, Any]:
     routed, dense = document.count("num_experts", 0), document.given("mlp_only_layers") or []
     mlps = ["E" if routed and at not in dense else "-" for at in range(len(full))]
     fields = _pattern(["*" if one else "G" for one in full], mlps)
-    return fields | _qwen_shared(document) | _fields(document, [_experts("num_experts")]) if routed else fields
+    return fields | _qwen_shared(document) | document.shape(["experts"]) if routed else fields
 
 
 def _qwen_shared(document: _Document) -> dict[str, Any]:
@@ -300,115 +290,13 @@ def _llama4_blocks(document: _Document) -> dict[str, Any]:
     return _pattern("*" * len(_blocks(document)), ["E" if at in routed else "-" for at in _blocks(document)])
 
 
-def _experts(name: str, visited: str = "num_experts_per_tok") -> dict[str, Any]:
-    """Return the part that counts experts; transformers 5 writes `num_experts` of a Qwen as `num_local_experts`."""
-    return {
-        "experts": lambda document: document.count("num_local_experts", None) or document.count(name),
-        "experts_per_token": _count(visited),
-    }
-
-
-def _biases(attention: Any, mlp: Any) -> dict[str, Any]:
-    return {"attention_bias": attention, "projection_bias": attention, "mlp_bias": mlp}
-
-
-# RMS norms, grouped-query attention and a gated MLP, which Llama-like models share.
-_GROUPED = {
-    "norm": "rmsnorm", "gated": True, "key_value_heads": _count("num_key_value_heads", 0),
-    "head_size": _count("head_dim", 0),
+_TABLE = json.loads(Path(__file__).with_name("architectures.json").read_text(encoding="utf-8"))
+# Parts of architectures that a table cannot hold.
+_RULES: Mapping[str, Callable[[_Document], dict[str, Any]]] = {
+    "qwen windows": _qwen_windows, "equal blocks": _check_expert_blocks, "qwen shared experts": _qwen_shared,
+    "qwen3_next blocks": _qwen3_next_blocks, "kimi blocks": _kimi_blocks, "nemotron blocks": _nemotron_blocks,
+    "llama4 blocks": _llama4_blocks,
 }  # fmt: skip
-_HEAD_NORM, _BIAS = {"head_norm": True}, {"attention_bias": _flag("attention_bias")}
-_EXPERT_FFN = {"expert_ffn": _count("moe_intermediate_size")}
-_PREDICTIONS = {"prediction_layers": _count("num_nextn_predict_layers", 0)}
-_LLAMA = (_GROUPED, _biases(_flag("attention_bias"), _flag("mlp_bias")))
-_MISTRAL = (_GROUPED, lambda document: _windows(document, lambda block: True))
-_GEMMA = (_GROUPED, _BIAS, {"tied_embeddings": _flag("tie_word_embeddings", True)})
-_QWEN2 = (_GROUPED, _qwen_windows, {"attention_bias": True})
-_QWEN3 = (_GROUPED, _qwen_windows, _HEAD_NORM, _BIAS)
-_QWEN_EXPERTS = (_check_expert_blocks, _experts("num_experts"), _EXPERT_FFN)
-_DEEPSEEK_EXPERTS = (
-    _check_expert_blocks, _experts("n_routed_experts"), _EXPERT_FFN,
-    {"shared_experts": _count("n_shared_experts", 0), "dense_layers": _count("first_k_dense_replace", 0)},
-)  # fmt: skip
-_LATENT = {  # multi-head latent attention with a gated MLP
-    "norm": "rmsnorm", "gated": True, "head_size": _count("qk_nope_head_dim"),
-    "query_rank": _count("q_lora_rank", 0), "key_value_rank": _count("kv_lora_rank"),
-    "rotary_head_size": _count("qk_rope_head_dim"), "value_head_size": _count("v_head_dim"),
-}  # fmt: skip
-_DEEPSEEK_LATENT = (*_DEEPSEEK_EXPERTS, _LATENT, _PREDICTIONS)
-_ARCHITECTURES: Mapping[str, Sequence[_Part]] = {  # by the names in `model_type`
-    "llama": _LLAMA,
-    "mistral mistral3": _MISTRAL,
-    "mixtral": (*_MISTRAL, _experts("num_local_experts")),
-    "gpt_oss": (
-        _GROUPED, _experts("num_local_experts"), _windows_but_every(2), _biases(_flag("attention_bias", True), True),
-        {"clamped": True},
-    ),
-    "qwen2": _QWEN2,
-    "qwen2_moe": (*_QWEN2, *_QWEN_EXPERTS, _qwen_shared),
-    "qwen3 qwen3_vl qwen3_vl_text": _QWEN3,
-    "qwen3_moe qwen3_vl_moe qwen3_vl_moe_text": (*_QWEN3, *_QWEN_EXPERTS),
-    "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text": (
-        _GROUPED, _HEAD_NORM, _qwen3_next_blocks,
-        {
-            "attention_gate": True, "prediction_layers": _count("mtp_num_hidden_layers", 0),
-            "state_heads": _count("linear_num_value_heads", 32), "state_size": _count("linear_key_head_dim", 128),
-            "state_head_size": _count("linear_value_head_dim", 128),
-            "state_groups": _count("linear_num_key_heads", 16), "conv_size": _count("linear_conv_kernel_dim", 4),
-        },
-    ),
-    "gemma": _GEMMA,
-    "gemma2": (*_GEMMA, _windows_but_every(2)),
-    "gemma3 gemma3_text": (*_GEMMA, _HEAD_NORM, _gemma3_windows),
-    "gpt_neox": (
-        {"norm": "layernorm", "parallel_block": _flag("use_parallel_residual", True)},
-        _biases(_flag("attention_bias", True), True),
-    ),
-    "deepseek": (*_LLAMA, *_DEEPSEEK_EXPERTS),
-    "deepseek_v2 deepseek_v3 kimi_k2": _DEEPSEEK_LATENT,
-    "deepseek_v32 glm_moe_dsa": (
-        *_DEEPSEEK_LATENT,
-        {
-            "index_heads": _count("index_n_heads"), "index_head_size": _count("index_head_dim"),
-            "index_tokens": _count("index_topk"),
-        },
-    ),
-    "kimi_linear kimi_k3": (
-        _LATENT, _experts("num_experts", "num_experts_per_token"), _EXPERT_FFN, _kimi_blocks,
-        {
-            "shared_experts": _count("num_shared_experts", 0),
-            "expert_hidden": _count("routed_expert_hidden_size", 0),
-            "residual_block": _count("attn_res_block_size", 0), "attention_gate": _flag("mla_use_output_gate"),
-        },
-    ),
-    "nemotron_h": (
-        _nemotron_h,
-        {
-            "norm": "rmsnorm", "positions": "rotary", "key_value_heads": _count("num_key_value_heads", 8),
-            "state_heads": _count("mamba_num_heads", 128), "state_head_size": _count("mamba_head_dim", 64),
-            "state_size": _count("ssm_state_size", 128), "conv_size": _count("conv_kernel", 4),
-        },
-    ),
-    "glm4_moe": (_GROUPED, *_DEEPSEEK_EXPERTS, _BIAS, {"head_norm": _flag("use_qk_norm")}, _PREDICTIONS),
-    "minimax_m2": (
-        _GROUPED, _experts("num_local_experts"), _HEAD_NORM, {"expert_ffn": _count("intermediate_size")},
-    ),
-    "olmo3": (_GROUPED, _windows_but_every(4), _HEAD_NORM, _BIAS),
-    "llama4 llama4_text": (
-        _GROUPED, _experts("num_local_experts"), _llama4_blocks,
-        {
-            "ffn": _count("intermediate_size_mlp"), "expert_ffn": _count("intermediate_size"), "shared_experts": 1,
-        },
-    ),
-}  # fmt: skip
+_ARCHITECTURES: Mapping[str, Sequence[Any]] = _TABLE["architectures"]  # by the names in `model_type`
 _NAMES = {name: names for names in _ARCHITECTURES for name in names.split()}
-_MODEL_OF_FIELD = {  # a field that only such a model has -> its model_type; the first one that a config has counts
-    "linear_attn_config": "kimi_linear",
-    "hybrid_override_pattern": "nemotron_h",
-    "linear_num_value_heads": "qwen3_next",
-    "index_topk": "deepseek_v32",
-    "kv_lora_rank": "deepseek_v2",
-    "n_routed_experts": "deepseek",
-    "num_experts": "qwen3_moe",
-    "num_local_experts": "mixtral",
-}
+_MODEL_OF_FIELD = _TABLE["model_type of a field"]  # that only such a model has; the first one that a config has counts
