@@ -124,10 +124,15 @@ def test_deepspeeds_hooks_fetch_sharded_weights_around_each_module_and_gather_th
         assert other - one == pytest.approx((starts + gathers) * START)
 
 
-def test_collectives_are_started_with_tensor_parallelism_only():
-    alone, split = (costs(framework="nanotron", tensor=tensor) for tensor in (1, 2))
-    for one, other in zip(*(host_seconds(setup, setup.model.layers[1]) for setup in (alone, split)), strict=True):
-        assert other - one == pytest.approx(60 * START)
+@pytest.mark.parametrize(
+    ("framework", "starts"), [("nanotron", (60, 60)), ("torchtitan", (465, 650)), ("automodel", (465, 650))]
+)
+def test_tensor_parallel_blocks_are_started_with_their_collectives_and_distributed_tensors(framework, starts):
+    alone, split = (costs(framework=framework, fused=False, tensor=tensor) for tensor in (1, 2))
+    for one, other, more in zip(
+        *(host_seconds(setup, setup.model.layers[1]) for setup in (alone, split)), starts, strict=True
+    ):
+        assert other - one == pytest.approx(more * START)
 
 
 def test_hosts_that_drift_do_not_delay_a_block_that_keeps_its_gpu_busy_longer():

@@ -76,7 +76,7 @@ def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
         if layout.optimizer_groups[0] > 1:
             launches.append((host.gathers, host.gathers))
     if layout.tensor > 1:
-        launches.append((host.tensor, host.tensor))
+        launches.append(host.tensor)
     if any(linear.module == "latent" for linear in layer.operators.products):
         launches.append(host.latent)
     if is_routed:

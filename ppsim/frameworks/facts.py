@@ -23,7 +23,8 @@ class Host(NamedTuple):
     backward: float
     compiled: bool = False  # True if `layout.fused` means a compiler whose code needs almost no host
     each_expert: bool = False  # True if products of experts that `layout.grouped_experts` joins are launched one by one
-    tensor: float = 0.0  # launches of the collectives of one block in F and in B each, with tensor parallelism
+    # launches in F and in B of one block with tensor parallelism: its collectives, and any bookkeeping of its tensors
+    tensor: tuple[float, float] = (0.0, 0.0)
     # launches for each member of the tensor-parallel group of one block, in F and in B each, in a pipeline of more than
     # one node: hosts that drift apart wait for each other in every collective. A quarter more beyond a node.
     member: float = 0.0

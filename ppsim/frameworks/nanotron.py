@@ -6,7 +6,7 @@ FACTS = Facts(
     "nanotron",
     {"overlap_data": True, "loss_bytes": 10, "fused": False, "fused_norms": True, "fused_loss": False}
     | {"gradient_buffers": True},
-    Host(150, 210, tensor=60, member=120, node=195),
+    Host(150, 210, tensor=(60, 60), member=120, node=195),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
     moves=Moves(loss_forward=38, loss_backward=14, step=110),
