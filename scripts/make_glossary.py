@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ppsim.analysis.gaps import PHASES
-from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.ledger import CAUSES, PHASES
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.base.files import write_atomically
 from ppsim.commands.glossary import WORDS

@@ -121,7 +121,7 @@ IMPORTED_BY_TESTS = {
         "ppsim.families.registry", "ppsim.plots.palette",
     ],
     "settings that a test changes, so that small cases take the way of large ones": [
-        "ppsim.analysis.gaps", "ppsim.base.compiling", "ppsim.base.progress",
+        "ppsim.analysis.ledger", "ppsim.base.compiling", "ppsim.base.progress",
         "ppsim.base.tables", "ppsim.commands.reporting", "ppsim.interop.events", "ppsim.studies.points",
     ],
     "functions that every layer uses, tested over all inputs": [

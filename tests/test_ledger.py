@@ -13,7 +13,7 @@ from random_runs import rerun, runs
 
 import ppsim
 from ppsim.analysis import CAUSES
-from ppsim.analysis.gaps import Gaps
+from ppsim.analysis.ledger import Gaps
 
 
 def ledger(name, costs=None, devices=4, microbatches=8, transport="async", **options):

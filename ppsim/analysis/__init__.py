@@ -1,9 +1,8 @@
 """Analyses: pure views of a timeline, columns in and columns out."""
 
 from ppsim.analysis.bubbles import device_idle
-from ppsim.analysis.gaps import PHASES
 from ppsim.analysis.interval import constant_slopes
-from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.ledger import CAUSES, PHASES
 from ppsim.analysis.measures import MEASURES, Measure, guarded, pareto_front, shown_in
 from ppsim.analysis.static_bounds import (
     ScheduleSummary,

@@ -89,8 +89,8 @@ def in_topological_order(first, targets, waits, stack, height, order):
     return count
 
 
-def step_graph(run: TimelineColumns) -> StepGraph:
-    """Return the graph of a run, with the order of its queues and its order at ports."""
+def step_graph(run: TimelineColumns, at_ports: bool = True) -> StepGraph:
+    """Return the graph of a run, with the order of its queues and, unless `at_ports` is False, its order at ports."""
     plan, node = run.plan, run.plan.slot_of_row
     rows = len(plan.seconds)
     streams, stream_edges = _stream_nodes(run, node)
@@ -100,7 +100,7 @@ def step_graph(run: TimelineColumns) -> StepGraph:
         posted = np.flatnonzero(plan.posts.before > plan.schedule.offsets[plan.posts.device])
         edges += _queue_edges(plan, plan.posts, posted, node)
         delays.append(plan.post_delay[posted])
-    if plan.ports is not None and plan.posts is not None:
+    if at_ports and plan.ports is not None and plan.posts is not None:
         starts = np.concatenate([run.row_start, run.transfer_start, streams.start])
         depth = _depth_at_equal_starts(starts, [*edges, *stream_edges])[rows : 2 * rows]
         edges.append(_port_edges(run, plan.ports, plan.posts, _latest_ends(run, edges), depth))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppsim.actions import KIND_NAMES
+from ppsim.actions import KIND_NAMES, Kind, is_backward
 from ppsim.analysis.bubbles import device_idle
-from ppsim.analysis.gaps import PHASES, WAITING, Gaps, idle_at_ends
+from ppsim.analysis.graph import COLLECTIVE, StepGraph, step_graph
 from ppsim.base.errors import UnknownNameError, shown
 from ppsim.base.host import need, require_memory
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import EqualColumns, latest_of_each
 from ppsim.base.rules import checked_methods, declared, described
 from ppsim.base.tables import aligned, even_scale, paragraph
 from ppsim.plan.jitter import Jitter, JitteredPlan
@@ -39,6 +39,16 @@ CAUSES = {
     "jitter": "waits that would go away without noise",
     "overhead": "starting the next action (measured costs)",
 }
+
+WAITING = ("dependency", "recompute", "transfer", "queue", "sharding", "reload", "overhead")
+_CAUSE = {name: number for number, name in enumerate(WAITING)}
+PHASES = {
+    "warm-up": "before a device's first backward",
+    "steady": "between its first backward and its last forward",
+    "cool-down": "after its last forward",
+}
+_CURSOR = ("row", "device", "begin", "until", "phase")
+Report = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 @checked_methods
@@ -209,6 +219,159 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> LedgerColumns:
         gaps.run,
         factor,
     )
+
+
+# Idle time at the ends of devices, and the gaps between actions
+
+
+class Gaps:
+    """Idle seconds between a device's actions, by cause.
+
+    Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to one cause and
+    moves the cursor back, up to the beginning of the gap. Each passes a row or a transfer. All cursors move at once.
+
+    `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds.
+    """
+
+    def __init__(self, run: TimelineColumns, report: Report | None = None):
+        self.run, self.report = run, report
+        plan, schedule = run.plan, run.schedule
+        self.previous_end, self.kind = previous_ends(run), plan.kind
+        self._find_waits(step_graph(run, at_ports=False))
+        self.cause = np.full(len(self.kind), _CAUSE["dependency"])
+        self.cause[self.kind == Kind.R] = _CAUSE["recompute"]
+        before = self.previous_end
+        self.row = np.flatnonzero((run.row_start > before) & np.isfinite(before) & ~plan.fused)
+        self.device = schedule.device[self.row]
+        self.begin, self.until = before[self.row], run.row_start[self.row]
+        self.idle = np.zeros((len(WAITING), schedule.devices))  # seconds by cause
+        self.phase = _phases(run)[self.row]
+        # Seconds that a device waited for another to compute, by the phase of the waiting device.
+        self.waited = np.zeros((len(PHASES), schedule.devices))
+        while len(self.row):  # move every cursor back to a row before which that row's device was idle
+            self._pass_transfers()
+            self._pass_compute()
+
+    def _find_waits(self, graph: StepGraph) -> None:
+        """Find what each row waits for, and what makes each transfer ready; collectives count as transfers here."""
+        rows, before, after = len(self.kind), graph.before, graph.after
+        is_transfer = np.ones(len(graph.end), bool)
+        is_transfer[:rows] = False
+        is_transfer[2 * rows :] = graph.stream_kind == COLLECTIVE
+        # The transfer of each row that ended last, or -1; of equal ones that of the slot's first part.
+        needed = np.flatnonzero((after < rows) & is_transfer[before])[::-1]
+        self.transfer = latest_of_each(after[needed], graph.end[before[needed]], before[needed], rows)
+        self.sent, self.received = graph.start, graph.end
+        # The row whose end made each transfer ready, and the host's seconds between the two.
+        making = np.flatnonzero((before < rows) & is_transfer[after])
+        edge = latest_of_each(after[making], (graph.end[before] + graph.delay)[making], making, len(graph.end))
+        self.producer, self.delay = np.where(edge >= 0, before[edge], 0), graph.delay[edge]
+        # The last end of the UNSHARDs and copies that each row waits for, or -inf.
+        gathered, reloaded = ends = np.full((2, rows), -np.inf)
+        needed = np.flatnonzero((after < rows) & (before >= 2 * rows) & ~is_transfer[before])
+        way = np.isin(graph.stream_kind[before[needed] - 2 * rows], (Kind.OFFLOAD, Kind.RELOAD)).astype(int)
+        np.maximum.at(ends, (way, after[needed]), graph.end[before[needed]])
+        self.stream_end = np.maximum(gathered, reloaded)
+        self.stream_cause = np.where(reloaded > gathered, _CAUSE["reload"], _CAUSE["sharding"])
+
+    def seconds(self, cause: str) -> np.ndarray:
+        """Return the idle seconds of each device under one of `WAITING`."""
+        return self.idle[_CAUSE[cause]]
+
+    def _attribute(self, cause: int | np.ndarray, back_to: np.ndarray) -> np.ndarray:
+        """Attribute the time from `back_to` (or the gap's beginning) to `until`, and move the cursor to its start."""
+        back_to = np.clip(back_to, self.begin, self.until)
+        seconds = self.until - back_to
+        np.add.at(self.idle, (np.broadcast_to(cause, self.device.shape), self.device), seconds)
+        self.until = back_to
+        return seconds
+
+    def _keep(self, chosen: np.ndarray) -> None:
+        for name in _CURSOR:
+            setattr(self, name, getattr(self, name)[chosen])
+
+    def _row_before(self) -> np.ndarray:
+        """Return the row before each cursor's row on its device, or the first row of its timed slot."""
+        return self.run.plan.slot_of_row[self.row - 1]
+
+    def _pass_transfers(self) -> None:
+        """Move from an idle device's row over its transfer to the row whose end made the transfer ready.
+
+        The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for no transfer, the
+        cursor moves to the row before: a measured action may start late, and overhead ends where the row before did.
+        """
+        self._keep(self.until > self.begin)
+        transfer, before = self.transfer[self.row], self.previous_end[self.row]
+        arrival = np.where(transfer >= 0, self.received[transfer], -np.inf)
+        stream_end = self.stream_end[self.row]
+        self._attribute(_CAUSE["overhead"], np.maximum(np.maximum(arrival, stream_end), before))
+        until_arrival = np.where(stream_end > arrival, np.maximum(arrival, before), self.until)
+        self._attribute(self.stream_cause[self.row], until_arrival)
+        waited = (transfer >= 0) & (arrival > before)
+        self._attribute(_CAUSE["transfer"], np.where(waited, self.sent[transfer], self.until))
+        producer = self.producer[transfer]
+        ready = self.run.row_end[producer]
+        self._attribute(_CAUSE["queue"], np.where(waited, ready + self.delay[transfer], self.until))
+        self._attribute(_CAUSE["overhead"], np.where(waited, ready, self.until))
+        self.row = np.where(waited, producer, self._row_before())
+        self._keep((waited | np.isfinite(before)) & (self.until > self.begin))
+
+    def _pass_compute(self) -> None:
+        """Move over rows that a device ran one after the other, to a row before which the device itself was idle."""
+        arrived: list[list[np.ndarray]] = []
+        while len(self.row):
+            computed = self.row
+            seconds = self._attribute(self.cause[computed], self.run.row_start[computed])
+            if self.report is not None:
+                self.report(self.device, self.run.schedule.device[computed], self.kind[computed], seconds)
+            np.add.at(self.waited, (self.phase, self.device), seconds)
+            idle_before = self.previous_end[self.row] < self.until
+            is_open = self.until > self.begin
+            here = idle_before & is_open
+            arrived.append([getattr(self, name)[here] for name in _CURSOR])
+            self._keep(is_open & ~idle_before)
+            self.row = self._row_before()
+        if arrived:
+            for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
+                setattr(self, name, np.concatenate(parts))
+
+
+def previous_ends(run: TimelineColumns) -> np.ndarray:
+    """Return the end of the action before each row on its device; -inf for the first row."""
+    ends = np.concatenate([[0.0], run.row_end[:-1]])[run.plan.slot_of_row]
+    ends[run.schedule.offsets[:-1]] = -np.inf
+    return ends
+
+
+def _phases(run: TimelineColumns) -> np.ndarray:
+    """Return the phase of each row's device before that row, as its index in `PHASES`."""
+    schedule, row = run.schedule, np.arange(len(run.row_end))
+    backward = is_backward(schedule.kind) | (schedule.kind == Kind.R)
+    first_backward = np.minimum.reduceat(np.where(backward, row, len(row)), schedule.offsets[:-1])
+    last_forward = np.maximum.reduceat(np.where(schedule.kind == Kind.F, row, -1), schedule.offsets[:-1])
+    steady_or_later = 1 + (row > last_forward[schedule.device])
+    return np.where(row <= first_backward[schedule.device], 0, steady_or_later)
+
+
+def idle_at_ends(run: TimelineColumns, gaps: Gaps) -> dict[str, np.ndarray]:
+    """Return the seconds of each device under fill, drain, sharding and optimizer.
+
+    Before the first action, sharding is the time by which an UNSHARD ends later than the action's input arrives; the
+    rest is fill. After the last action, sharding lasts while gradients are reduced. Then optimizer lasts until the end
+    of the optimizer step, under "sync" including the wait for other devices; the rest is drain.
+    """
+    first = run.schedule.offsets[:-1]
+    start, begin = run.row_start[first], run.device_start.min()
+    transfer = gaps.transfer[first]
+    arrival = np.where(transfer >= 0, gaps.received[transfer], begin)
+    gathering = np.clip(gaps.stream_end[first] - np.maximum(arrival, begin), 0.0, start - begin)
+    last = run.row_end[run.schedule.offsets[1:] - 1]
+    return {
+        "fill": start - begin - gathering,
+        "sharding": gathering + (run.gradients_ready - last),
+        "optimizer": run.device_end - run.gradients_ready,
+        "drain": run.device_end.max() - run.device_end,
+    }
 
 
 # Waits by the device that was computing

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ppsim.analysis.gaps import PHASES
-from ppsim.analysis.ledger import CAUSES
+from ppsim.analysis.ledger import CAUSES, PHASES
 from ppsim.analysis.measures import MEASURES
 from ppsim.base.documents import known_keys
 from ppsim.base.errors import UnknownNameError, shown

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.actions import KIND_NAMES
-from ppsim.analysis.gaps import previous_ends
+from ppsim.analysis.ledger import previous_ends
 from ppsim.base.immutable import short_repr
 from ppsim.base.units import seconds_text
 from ppsim.engines.running import run_plan
