@@ -34,6 +34,7 @@ from ppsim.search.memory_actions import NEEDED
 
 # Costs of a link, which a profile of one device or of another machine lacks.
 LINK = ("latency", "bandwidth", "transfer_bytes")
+GIVEN = "excludes {0}: the file gives it; leave it out"
 FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")  # of a schedule without a CSV file
 
 
@@ -73,10 +74,7 @@ def assembled(checked: dict[str, Any], place: str) -> tuple[dict[str, Any], list
     if lengths is not None:
         checked |= _first_packed_step(checked, lengths)
     schedule, given = checked["schedule"], checked.get("costs", {})
-    faults += _missing_partners(checked)
-    faults += _window_faults(schedule, layout, given)
-    faults += _memory_action_faults(schedule, "memory_limit" in checked)
-    faults += _unpriced_optimizer(checked, cluster)
+    faults += _partner_faults(checked, layout, cluster)
     costs: Any = None
     if "profile" in given:
         costs = _profile(checked, faults)
@@ -157,29 +155,12 @@ def legal_microbatches(schedule: Mapping[str, Any], least: int) -> int:
     return least
 
 
-def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
-    schedule, given, has_model = checked["schedule"], checked.get("costs", {}), "model" in checked
-    why = "excludes lengths, which give the microbatches and their order"
-    of_model = "follows from the model; leave it out" if has_model else "needed without model"
-    of_csv = "excludes schedule.csv: a step has the microbatches that its sequences need"
-    devices = schedule.get("devices", 1)
-    of_dynamic = f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {devices} devices; use balance"
-    rules: dict[Fault, bool] = {
-        **{(("lengths",), f"excludes {key}"): key in checked for key in ("encoder", "batch")},
-        (("lengths",), of_csv): "csv" in schedule,
-        **{(("lengths", key), of_model): (key in section) == has_model for key in ("tokens", "attention")},
-        **{(("costs", key), why): key in given for key in ("microbatch_scale", "microbatch_order")},
-        (("lengths", "packing"), of_dynamic): section.get("packing") == DYNAMIC and devices > 1,
-    }
-    return [fault for fault, is_broken in rules.items() if is_broken]
-
-
 def _towers(
     section: dict[str, Any], path: Path, checked: dict[str, Any], costs: Any, cluster: Cluster | None,
     layout: Layout | None, faults: _Faults,
 ) -> TowerCosts | None:  # fmt: skip
     """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
-    faults += [((*path, *key), message) for key, message in _encoder_faults(section, checked, layout)]
+    faults += _encoder_faults(section, path, checked, layout)
     is_separate = section.get("placement", "separate") == "separate"
     if is_separate and cluster and cluster.node_of_device and path == ("encoder",):
         faults.append((
@@ -234,37 +215,6 @@ def _pass_sizes(section: dict[str, Any], encoder: EncoderTower, hidden: int, lay
     return images * encoder.batch * ratio, tokens * hidden * VALUE_BYTES * max(1.0, ratio)
 
 
-def _encoder_faults(section: dict[str, Any], checked: dict[str, Any], layout: Layout | None) -> list[Fault]:
-    found: list[Fault] = []
-    own = section.get("layout", {})
-    if ("model" in section) != ("model" in checked):
-        found.append((("model",), "is given if, and only if, the section `model` is: costs follow from both"))
-    if "model" not in section:
-        found += [((key,), "needs encoder.model") for key in ("images", "merge", "layout") if key in section]
-    else:
-        missing = _missing_fields(Model, ("vocabulary", *section["model"]))
-        found += [(("model", name), "is missing; give it") for name in missing]
-    if "microbatch_size" in own:
-        found.append((("layout", "microbatch_size"), "follows from images, batch and the copies of both"))
-    another, placement = section.get("another", {}), section.get("placement", "separate")
-    if another and another.get("placement", "separate") != placement:
-        found.append((("another", "placement"), "must be that of the encoder before it"))
-    if another and another.get("name", EncoderTower.name) == section.get("name", EncoderTower.name):
-        found.append((("another", "name"), "must differ from the name of the encoder before it"))
-    if another.get("copies", 1) > 1:
-        found.append((("another", "copies"), "needs one encoder; use another.layout.data"))
-    if layout is None:
-        return found
-    gpus = [own.get(name, 1) for name in ("tensor", "context", "data")]
-    if placement != "separate" and "model" in section and math.prod(gpus) != layout.gpus_per_device:
-        found.append((
-            ("layout",),
-            f"tensor x context x data is {math.prod(gpus)}, but the encoder runs on the "
-            f"{layout.gpus_per_device} GPUs of each pipeline device",
-        ))  # fmt: skip
-    return found
-
-
 def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults) -> Jitter | None:
     """Return the jitter of a section; `measured`: the costs are a profile, which can give the noise of actions."""
     section.pop("seed", None)
@@ -277,6 +227,11 @@ def _jitter(section: dict[str, Any], costs: Any, measured: bool, faults: _Faults
     return Jitter(**section)
 
 
+def _broken(rules: Iterable[tuple[str, str, Any]], above: Path = ()) -> list[Fault]:
+    """Return the faults of rules: each has a dotted key below `above`, what is wrong there, and whether it is."""
+    return [((*above, *key.split(".")), message) for key, message, is_broken in rules if is_broken]
+
+
 def missing_keys(data: Mapping[str, Any]) -> list[Fault]:
     """Return a fault for each missing key of a schedule without a CSV file; `lengths` give the microbatches."""
     section = data.get("schedule")
@@ -284,76 +239,91 @@ def missing_keys(data: Mapping[str, Any]) -> list[Fault]:
         return []
     needed = ("name", "devices") if "lengths" in data else ("name", "devices", "microbatches")
     why = "is missing; a schedule has name, devices and microbatches, or csv"
-    return [(("schedule", key), why) for key in needed if section.get(key) is None]
+    return _broken((f"schedule.{key}", why, section.get(key) is None) for key in needed)
 
 
 def _schedule_faults(section: dict[str, Any]) -> list[Fault]:
     if "csv" in section:
-        return _given_twice("schedule", "csv", [key for key in FAMILY_KEYS if key in section])
-    of_family = (("schedule", "slices"), "needs csv; a family takes it as an option")
-    faults: list[Fault] = [of_family] if "slices" in section else []
-    if "name" in section:
-        family = find_family(section["name"])
-        known = ", ".join(name for name in family.options if name != "costs") or "none"
-        faults += [
-            (("schedule", "options", key), f"unknown option of {family.name}; its options are: {known}")
-            for key in section.get("options", {})
-            if key not in family.options
-        ]
+        return _broken((f"schedule.{key}", GIVEN.format("csv"), key in section) for key in FAMILY_KEYS)
+    family = find_family(section["name"]) if "name" in section else None
+    known, options = family.options if family else {}, section.get("options", {}) if family else {}
+    legal = ", ".join(name for name in known if name != "costs") or "none"
+    return _broken([
+        ("slices", "needs csv; a family takes it as an option", "slices" in section),
+        *((f"options.{key}", f"unknown option of {section['name']}; its options are: {legal}", key not in known)
+          for key in options),
+    ], ("schedule",))  # fmt: skip
+
+
+def _partner_faults(checked: dict[str, Any], layout: Layout | None, cluster: Cluster | None) -> list[Fault]:
+    """Return the faults of keys that need or exclude others."""
+    schedule, given, has_limit = checked["schedule"], checked.get("costs", {}), "memory_limit" in checked
+    own = schedule.get("options", {}) if "name" in schedule else {}
+    limited_twice = "memory_limit" in own and "memory_limit" in find_family(schedule["name"]).options
+    windows = [key for key in WINDOW if key in schedule]
+    gathers = "unshard" in given or (layout and layout.shards_by("stage"))
+    no_model = "needs a section `model`; without one all costs are given in `costs`"
+    needs_gathers = "needs weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
+    has_bandwidth = cluster is None or cluster.device.memory_bandwidth is not None or "optimizer_step" in given
+    faults = _Faults(_broken([
+        ("hardware", "is missing; a model is priced on a device and a link",
+         "model" in checked and "hardware" not in checked),
+        *((key, no_model, key in checked and "model" not in checked) for key in ("hardware", "layout", "batch")),
+        *((f"schedule.{key}", needs_gathers, not gathers) for key in windows),
+        ("schedule.offload", "excludes recompute; leave one of them out", {"recompute", "offload"} <= schedule.keys()),
+        ("schedule.recompute_placing", "has no effect without recompute; give recompute too, such as all",
+         "recompute_placing" in schedule and "recompute" not in schedule),
+        ("schedule.recompute", f"{NEEDED} requires memory_limit, such as memory_limit: 4",
+         schedule.get("recompute") == NEEDED and not has_limit),
+        ("schedule.options.memory_limit", "excludes memory_limit; give one of them", has_limit and limited_twice),
+        ("hardware.device", "gives no memory_bandwidth, which the optimizer step is priced by; give it, or "
+         "costs.optimizer_step", "optimizer" in checked and not has_bandwidth),
+    ]))  # fmt: skip
+    if windows and gathers:
+        window = {key: schedule[key] for key in windows}
+        faults.attempt(("schedule", windows[-1]), lambda: Window(**window).distances(schedule.get("devices", 1)))
     return faults
 
 
-def _memory_action_faults(section: dict[str, Any], has_limit: bool) -> list[Fault]:
-    """Return the faults between recompute, its placing, offload and the limit of live activations."""
-    known = find_family(section["name"]).options if "name" in section else ()
-    limited_twice = has_limit and "memory_limit" in section.get("options", {}) and "memory_limit" in known
-    rules = {
-        ("offload", "excludes recompute; leave one of them out"): {"recompute", "offload"} <= section.keys(),
-        ("recompute_placing", "has no effect without recompute; give recompute too, such as all"): (
-            "recompute_placing" in section and "recompute" not in section
-        ),
-        ("recompute", f"{NEEDED} requires memory_limit, such as memory_limit: 4"): (
-            section.get("recompute") == NEEDED and not has_limit
-        ),
-        ("options.memory_limit", "excludes memory_limit; give one of them"): limited_twice,
-    }
-    return [(("schedule", *key.split(".")), rule) for (key, rule), is_broken in rules.items() if is_broken]
+def _length_faults(section: dict[str, Any], checked: dict[str, Any]) -> list[Fault]:
+    given, schedule, has_model = checked.get("costs", {}), checked["schedule"], "model" in checked
+    devices = schedule.get("devices", 1)
+    why = "excludes lengths, which give the microbatches and their order"
+    of_model = "follows from the model; leave it out" if has_model else "needed without model"
+    return _broken([
+        *(("lengths", f"excludes {key}", key in checked) for key in ("encoder", "batch")),
+        ("lengths", "excludes schedule.csv: a step has the microbatches that its sequences need", "csv" in schedule),
+        *((f"lengths.{key}", of_model, (key in section) == has_model) for key in ("tokens", "attention")),
+        *((f"costs.{key}", why, key in given) for key in ("microbatch_scale", "microbatch_order")),
+        ("lengths.packing", f"{DYNAMIC} runs without a pipeline, as in Megatron-LM, but there are {devices} devices; "
+         "use balance", section.get("packing") == DYNAMIC and devices > 1),
+    ])  # fmt: skip
 
 
-def _window_faults(section: dict[str, Any], layout: Layout | None, given: dict[str, Any]) -> list[Fault]:
-    """Return the faults of the window of gathered stages: an invalid one, or one without weights gathered by stage."""
-    keys = [key for key in WINDOW if key in section]
-    if keys and not ("unshard" in given or (layout and layout.shards_by("stage"))):
-        why = "needs weights that are gathered by stage: layout.sharded with sharded_by: stage, or costs.unshard"
-        return [(("schedule", key), why) for key in keys]
-    try:
-        Window(**{key: section[key] for key in keys}).distances(section.get("devices", 1))
-    except ConfigError as error:
-        return [(("schedule", keys[-1]), str(error))]
-    return []
-
-
-def _given_twice(section: str, file: str, keys: Iterable[str]) -> list[Fault]:
-    """Return a fault for each key that the file already gives."""
-    return [((section, key), f"excludes {file}: the file gives it; leave it out") for key in keys if key != file]
-
-
-def _missing_partners(checked: dict[str, Any]) -> list[Fault]:
-    if "model" in checked and "hardware" not in checked:
-        return [(("hardware",), "is missing; a model is priced on a device and a link")]
-    return [
-        ((section,), "needs a section `model`; without one all costs are given in `costs`")
-        for section in ("hardware", "layout", "batch")
-        if section in checked and "model" not in checked
-    ]
-
-
-def _unpriced_optimizer(checked: dict[str, Any], cluster: Cluster | None) -> list[Fault]:
-    known = cluster is None or cluster.device.memory_bandwidth is not None
-    if "optimizer" not in checked or known or "optimizer_step" in checked.get("costs", {}):
-        return []
-    why = "gives no memory_bandwidth, which the optimizer step is priced by; give it, or costs.optimizer_step"
-    return [(("hardware", "device"), why)]
+def _encoder_faults(section: dict[str, Any], path: Path, checked: dict[str, Any], layout: Layout | None) -> list[Fault]:
+    own, another, placement = (
+        section.get("layout", {}),
+        section.get("another", {}),
+        section.get("placement", "separate"),
+    )
+    has_model, name = "model" in section, EncoderTower.name
+    missing = _missing_fields(Model, ("vocabulary", *section["model"])) if has_model else []
+    gpus = math.prod(own.get(key, 1) for key in ("tensor", "context", "data"))
+    each = layout.gpus_per_device if layout else gpus
+    return _broken([
+        ("model", "is given if, and only if, the section `model` is: costs follow from both",
+         has_model != ("model" in checked)),
+        *((key, "needs encoder.model", key in section and not has_model) for key in ("images", "merge", "layout")),
+        *((f"model.{key}", "is missing; give it", True) for key in missing),
+        ("layout.microbatch_size", "follows from images, batch and the copies of both", "microbatch_size" in own),
+        ("another.placement", "must be that of the encoder before it",
+         another and another.get("placement", "separate") != placement),
+        ("another.name", "must differ from the name of the encoder before it",
+         another and another.get("name", name) == section.get("name", name)),
+        ("another.copies", "needs one encoder; use another.layout.data", another.get("copies", 1) > 1),
+        ("layout", f"tensor x context x data is {gpus}, but the encoder runs on the {each} GPUs of each pipeline "
+         "device", placement != "separate" and has_model and gpus != each),
+    ], path)  # fmt: skip
 
 
 def _model(section: dict[str, Any] | None, faults: _Faults) -> Model | None:
@@ -373,9 +343,11 @@ def _model(section: dict[str, Any] | None, faults: _Faults) -> Model | None:
 def _profile(checked: dict[str, Any], faults: _Faults) -> Profile | None:
     """Return costs measured by `ppsim calibrate`, with the given partition and link."""
     given = checked["costs"]
-    faults += _given_twice("costs", "profile", given.keys() - {"stage_layers", *LINK})
-    if "model" in checked:
-        faults.append((("model",), "excludes costs.profile, which prices a model by itself; leave one out"))
+    twice = given.keys() - {"profile", "stage_layers", *LINK}
+    faults += _broken([
+        *((f"costs.{key}", GIVEN.format("profile"), True) for key in twice),
+        ("model", "excludes costs.profile, which prices a model by itself; leave one out", "model" in checked),
+    ])  # fmt: skip
     profile = faults.attempt(("costs", "profile"), lambda: read_profile(given["profile"]))
     link = {name: given[name] for name in LINK if name in given}
     for name, value in link.items():
