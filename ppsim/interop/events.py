@@ -14,7 +14,7 @@ import json
 import re
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,20 @@ EVENTS = "traceEvents"
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 Event = dict[str, Any]
-Keep = Callable[[Event], Event | None]
+Recording = tuple[dict[str, Any], Iterator[Event]]  # entries of a profiler's document, except its events, and these
 
 
-def read_events(path: Path, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
-    """Return the entries of a Chrome trace except its events, and the results of `keep` for its events, without None.
+def read_events(path: Path) -> Recording:
+    """Return the entries of a Chrome trace, which are complete after the last event, and its events.
 
     Raises ConfigError with the name of a file that is no JSON object, is cut short, contains an entry of more than
     64 MiB, or unpacks to more than 64 GiB or 100 times its size.
     """
     head: dict[str, Any] = {}
-    events: list[Event] = []
+    return head, _chrome_events(path, head)
+
+
+def _chrome_events(path: Path, head: dict[str, Any]) -> Iterator[Event]:
     try:
         text = _Text(_characters(path))
         text.expect("{")
@@ -49,14 +52,12 @@ def read_events(path: Path, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
             key = text.value()
             text.expect(":")
             if key == EVENTS:
-                found = (keep(event) for event in text.items() if isinstance(event, dict))
-                events.extend(event for event in found if event is not None)
+                yield from (event for event in text.items() if isinstance(event, dict))
                 head[EVENTS] = None
             else:
                 head[key] = text.value()
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a profiler trace: {error}") from None
-    return head, events
 
 
 def _characters(path: Path) -> Iterator[str]:
@@ -155,8 +156,8 @@ def processes(path: Path) -> list[int]:
     return found
 
 
-def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
-    """Return the head of a profiler's document for one process of an export, and the events that `keep` returns."""
+def read_process(path: Path, process: int, rank: int) -> Recording:
+    """Return one process of an export as the profiler would record it."""
     head: dict[str, Any] = {"distributedInfo": {"rank": rank}, "traceEvents": None, "baseTimeNanoseconds": 0}
     for key, query in (
         ("baseTimeNanoseconds", "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"),
@@ -166,7 +167,7 @@ def read_process(path: Path, process: int, rank: int, keep: Keep) -> tuple[dict[
         for (value,) in _rows(path, query, optional=True):
             head[key] = value
     head["deviceProperties"] = [{"name": head.pop("device", "CPU")}]
-    return head, [kept for event in _events(path, process) if (kept := keep(event))]
+    return head, _events(path, process)
 
 
 def _events(path: Path, process: int) -> Iterator[Event]:
@@ -283,10 +284,9 @@ def _event(span: dict[str, Any], rank: int) -> dict[str, Any]:
     return {**name, "start": start, "end": end}
 
 
-def read_spans(of_rank: Spans, keep: Keep) -> tuple[dict[str, Any], list[Event]]:
-    """Return the head of a profiler's document for one rank, and the events that `keep` returns."""
+def read_spans(of_rank: Spans) -> Recording:
+    """Return the spans of one rank as the profiler would record them."""
     info, spans = of_rank
     base = min(span["start"] for span in spans)
     head = {"distributedInfo": info, "traceEvents": None, "baseTimeNanoseconds": base}
-    events = ({**one, "ts": (one["start"] - base) / 1e3, "dur": (one["end"] - one["start"]) / 1e3} for one in spans)
-    return head, [kept for event in events if (kept := keep(event))]
+    return head, ({**one, "ts": (one["start"] - base) / 1e3, "dur": (one["end"] - one["start"]) / 1e3} for one in spans)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -16,10 +16,19 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.documents import check_document, document_error
+from ppsim.base.documents import check_document, document_error, record
 from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import is_number
-from ppsim.interop.events import NSIGHT, OTLP, processes, read_events, read_process, read_spans, spans_by_rank
+from ppsim.interop.events import (
+    NSIGHT,
+    OTLP,
+    Recording,
+    processes,
+    read_events,
+    read_process,
+    read_spans,
+    spans_by_rank,
+)
 from ppsim.interop.primus_dumps import is_primus, read_primus
 from ppsim.interop.ranges import (
     NO_PIPELINE,
@@ -268,37 +277,30 @@ def _without_waits(pattern: Pattern, matches: list[Match], received: np.ndarray)
     return after
 
 
-@dataclass(frozen=True)
-class _DistributedInfo:
-    rank: int
-    world_size: int = 0
-    pg_config: Any = None
+_HEAD = record(  # the entries of a file that are used, except its events
+    "Head",
+    ignored=None,
+    distributedInfo=(record("Info", ignored=None, rank=(int, ...), world_size=(int, 0), pg_config=(Any, None)), ...),
+    traceEvents=(None, ...),  # read one by one
+    baseTimeNanoseconds=(int, 0),
+    host_name=(str, ""),
+    deviceProperties=(list[dict[str, Any]], []),
+)
 
 
-@dataclass(frozen=True)
-class _Head:
-    """The entries of a file that are used, except its events."""
-
-    distributedInfo: _DistributedInfo  # noqa: N815 - the profiler's own key
-    traceEvents: None  # noqa: N815 - read one by one
-    baseTimeNanoseconds: int = 0  # noqa: N815
-    host_name: str = ""
-    deviceProperties: list[dict[str, Any]] = field(default_factory=list)  # noqa: N815
-
-
-def _sources(files: list[Path]) -> Iterator[tuple[str, Callable]]:
-    """Yield the place and the reader of each rank: a file of the profiler, a process in an export, or spans."""
+def _sources(files: list[Path]) -> Iterator[tuple[str, Recording]]:
+    """Yield the place and the content of each rank: a file of the profiler, a process in an export, or spans."""
     exports = [path for path in files if path.name.endswith(NSIGHT)]
     exports.sort(key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)])
     runs = [(path, process) for path in exports for process in processes(path)]
     for rank, (path, process) in enumerate(runs):
-        yield str(path), partial(read_process, path, process, rank)
+        yield str(path), read_process(path, process, rank)
     recorded = [path for path in files if path.name.endswith(OTLP)]
     for rank, found in spans_by_rank(recorded).items():
-        yield f"{recorded[0].parent}: rank {rank}", partial(read_spans, found)
+        yield f"{recorded[0].parent}: rank {rank}", read_spans(found)
     for path in files:
         if not path.name.endswith((NSIGHT, *OTLP)):
-            yield str(path), partial(read_events, path)
+            yield str(path), read_events(path)
 
 
 class _Filter:
@@ -324,7 +326,7 @@ class _Filter:
         return kept
 
 
-def _checked_head(document: dict[str, Any], events: list[dict[str, Any]], place: str) -> _Head:
+def _checked_head(document: dict[str, Any], events: list[dict[str, Any]], place: str) -> Any:
     """Return the head of a file; raise ConfigError with all faults of its entries, or else of its events."""
     if str(document.get("schema")).startswith("ppsim.trace/"):
         raise ConfigError(f"{place}: a file of the replay harness holds all ranks; give this file, not its folder")
@@ -333,7 +335,7 @@ def _checked_head(document: dict[str, Any], events: list[dict[str, Any]], place:
             f"{place}: {NO_PIPELINE}: 'distributedInfo' is missing, so the file is of one process without ranks; "
             "record each rank of a pipeline after torch.distributed.init_process_group"
         )
-    head = check_document(_Head, document, place, "a profiler trace of a distributed run")
+    head = check_document(_HEAD, document, place, "a profiler trace of a distributed run")
     faults = [fault for number, event in enumerate(events) for fault in _event_faults(number, event)]
     if abs(head.baseTimeNanoseconds) > MAX_NANOSECONDS:
         base = shown(head.baseTimeNanoseconds)
@@ -343,10 +345,10 @@ def _checked_head(document: dict[str, Any], events: list[dict[str, Any]], place:
     return head
 
 
-def _read_rank(place: str, read: Callable, patterns: tuple[Pattern, ...]) -> _Rank:
-    """Return one rank's file, which `read` reads with a filter of its events."""
-    used = _Filter(patterns)
-    document, events = read(used.keep)
+def _read_rank(place: str, recording: Recording, patterns: tuple[Pattern, ...]) -> _Rank:
+    """Return one rank's recording; of its events, only those that are used."""
+    used, (document, found) = _Filter(patterns), recording
+    events = [kept for event in found if (kept := used.keep(event))]
     head = _checked_head(document, events, place)
     on_host = not any(event.get("cat") == GPU and not event["name"].startswith(STEP) for event in events)
     unique = [event for event in events if event.get("cat") != GPU] if on_host else _on_gpu_first(events)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppsim.base.documents import check_document, document_error, path_text, read_json
+from ppsim.base.documents import check_document, document_error, path_text, read_json, record
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import read_text
 from ppsim.interop.ranges import megatron_actions
@@ -21,7 +21,7 @@ from ppsim.interop.replays import Trace, program_of
 
 CONFIG = "config.json"
 WHAT = "a Primus pipeline dump"
-MILLISECOND = 1e-3
+MILLISECOND, MAX_MILLISECONDS = 1e-3, 1e12
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,11 @@ class _Sizes:
         return self.vp_size or 1
 
 
-@dataclass(frozen=True)
-class _Iteration:
-    fwd_start: list[float]
-    fwd_end: list[float]
-    bwd_start: list[float]
-    bwd_end: list[float]
+_EDGES = ("fwd_start", "fwd_end", "bwd_start", "bwd_end")
+_ITERATION = record("Iteration", ignored=None, **dict.fromkeys(_EDGES, (list[float], ...)))
+_Times = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # start and end of a rank's actions in seconds, and which are forwards
 
 
 def is_primus(folder: str | PathLike[str]) -> bool:
@@ -67,7 +66,7 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     numbers = sorted(set(ranks[0]).intersection(*ranks), key=int)
     if not numbers:
         raise ConfigError(f"{folder}: no iteration is in the files of all ranks; copy those of one run")
-    times = [[_times(rank[number]) for rank in ranks] for number in numbers]
+    times = [[rank[number] for rank in ranks] for number in numbers]
     kinds = [["F" if is_forward else "B" for is_forward in forward] for _, _, forward in times[-1]]
     orders = [megatron_actions(one, rank, sizes.pp_size, sizes.chunks) for rank, one in enumerate(kinds)]
     program = program_of(orders, folder.resolve().name, f"{folder}: its times give no valid schedule")
@@ -87,34 +86,28 @@ def read_primus(folder: str | PathLike[str]) -> Trace:
     )
 
 
-def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Iteration]:
-    """Return the iterations of one rank by number; raise ConfigError with all faults of the file."""
+def _read_rank(path: Path, sizes: _Sizes) -> dict[str, _Times]:
+    """Return the times of one rank's actions, in time order, by iteration; ConfigError with all faults of the file."""
     place = str(path)
-    iterations = check_document(dict[str, _Iteration], read_json(read_text(path), place, WHAT), place, WHAT)
-    faults = []
+    iterations = check_document(dict[str, _ITERATION], read_json(read_text(place), place, WHAT), place, WHAT)
+    count, faults, times = sizes.num_mbs * sizes.chunks, list[str](), dict[str, _Times]()
     for number, iteration in iterations.items():
+        columns = {name: np.array(getattr(iteration, name)) for name in _EDGES}
         if not number.isdecimal():
             faults.append(f"{number!r}: an iteration's key must be its number")
-        for name, values in vars(iteration).items():
-            if len(values) != sizes.num_mbs * sizes.chunks:
-                faults.append(
-                    f"{path_text((number, name))} has {len(values)} times; num_mbs x vp_size is "
-                    f"{sizes.num_mbs * sizes.chunks}"
-                )
-            elif not np.isfinite(values).all() or np.abs(values).max() > 1e12:
+        for name, column in columns.items():
+            if len(column) != count:
+                faults.append(f"{path_text((number, name))} has {len(column)} times; num_mbs x vp_size is {count}")
+            elif not (np.abs(column) <= MAX_MILLISECONDS).all():
                 faults.append(f"{path_text((number, name))} must hold finite milliseconds")
         for kind in ("fwd", "bwd"):
-            begin, done = getattr(iteration, f"{kind}_start"), getattr(iteration, f"{kind}_end")
-            if any(a > b for a, b in zip(begin, done, strict=False)):
+            pairs = zip(columns[f"{kind}_start"], columns[f"{kind}_end"], strict=False)
+            if any(start > end for start, end in pairs):
                 faults.append(f"{path_text((number, kind))}_end: an action ends before it starts")
-    if faults or not iterations:
+        if not faults:
+            start, end = (np.concatenate([columns[f"fwd_{edge}"], columns[f"bwd_{edge}"]]) for edge in ("start", "end"))
+            order = np.argsort(start, kind="stable")
+            times[number] = start[order] * MILLISECOND, end[order] * MILLISECOND, order < len(columns["fwd_start"])
+    if faults or not times:
         raise document_error(faults or ["holds no iteration"], place, WHAT)
-    return iterations
-
-
-def _times(iteration: _Iteration) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start and end of a rank's actions in seconds, in time order, and whether each is a forward."""
-    start = np.array([*iteration.fwd_start, *iteration.bwd_start])
-    end = np.array([*iteration.fwd_end, *iteration.bwd_end])
-    order = np.argsort(start, kind="stable")
-    return start[order] * MILLISECOND, end[order] * MILLISECOND, order < len(iteration.fwd_start)
+    return times
