@@ -139,21 +139,12 @@ def choice_lines(
     found: Choice, verbose: bool = False, costs: bool = False, output: Path | None = None
 ) -> Iterator[str]:
     """Yield the lines of the page: the answer, the ideas, why, and how to run the first."""
+    config, shown = found.space.config, found.ranked if verbose else found.ranked[:MAX_ROWS]
     if not found.ranked:
-        answer, nearest = found.nothing_fits, found.nearest
-        if nearest is None or found.over is None:
-            yield answer
-        else:
-            over = f"{gigabytes(found.over)} over {usable_text(found.space.config, found.headroom)}"
-            yield f"{answer}; the nearest is {over}:"
-            yield from paragraph(f"{_layout_text(nearest, found.space.config)}: {gigabytes(nearest.memory)}")
-        yield found.points
-        yield from _given_keys(found)
+        yield from _nothing_fits(found)
         return
-    config = found.space.config
     yield from _answer(found)
     yield ""
-    shown = found.ranked if verbose else found.ranked[:MAX_ROWS]
     yield from _table(found, shown)
     if found.ranked[0].alike:
         variants = f"{found.ranked[0].alike + 1} variants within {percent_text(SAME, 0)} of each other"
@@ -165,12 +156,21 @@ def choice_lines(
     yield from paragraph("; ".join(_reasons(found, shown)), "why  ")
     yield ""
     yield from _how_to_run(found, verbose, output)
-    if costs:
-        yield ""
-        yield from _straggler_lines(found)
-    if verbose:
-        yield ""
-        yield found.points
+    yield from ["", *_straggler_lines(found)] if costs else []
+    yield from ["", found.points] if verbose else []
+
+
+def _nothing_fits(found: Choice) -> Iterator[str]:
+    """Yield that nothing fits, the point that exceeds the memory least, and what limits the choice."""
+    config, nearest = found.space.config, found.nearest
+    if nearest is None or found.over is None:
+        yield found.nothing_fits
+    else:
+        over = f"{gigabytes(found.over)} over {usable_text(config, found.headroom)}"
+        yield f"{found.nothing_fits}; the nearest is {over}:"
+        yield from paragraph(f"{_in_words(nearest, config)}: {gigabytes(nearest.memory)}")
+    yield found.points
+    yield from _given_keys(found)
 
 
 def _given_keys(found: Choice) -> list[str]:
@@ -184,7 +184,7 @@ def _given_keys(found: Choice) -> list[str]:
 def _answer(found: Choice) -> Iterator[str]:
     """Yield the winner: its layout, and its step, memory and speed."""
     best, one, config = found.best, found.ranked[0], found.best.config
-    yield from paragraph(_layout_text(one, config) + ":")
+    yield from paragraph(_in_words(one, config) + ":")
     run = best.run
     interval = run.interval
     texts = [step_text(one.step)]
@@ -196,29 +196,42 @@ def _answer(found: Choice) -> Iterator[str]:
     yield ", ".join(texts)
     if config.has_encoder:
         passes = counted(encoder_size(config.data, one.changes, EncoderKey.PASS), "microbatch")
-        yield f"encoder: {_encoder(one, config)}, {passes} per pass"
+        yield f"encoder: {_cells(one, config)['encoder']}, {passes} per pass"
 
 
-def _layout_text(one: Candidate, config: Config) -> str:
-    """Return a point in words: its groups, schedule, microbatch, recompute level and sharding."""
-    groups = " · ".join(f"{name} {size}" for name, size in _sizes(one, config).items())
-    words = [groups, _schedule(one, config)] if groups else [_schedule(one, config)]
+def _value(one: Candidate, config: Config, key: str) -> Any:
+    return one.changes.get(key) or value_at(config.data, key)
+
+
+def _cells(one: Candidate, config: Config) -> dict[str, str]:
+    """Return a point's schedule, parallel groups that the config has, encoder and recompute level, by head."""
+    name = one.changes.get("schedule.name", config.schedule["name"])
+    stages = one.changes.get("schedule.stages_per_device")
+    family = find_family(name)
+    if stages is None and not family.fixed_stages and (_value(one, config, Key.DEVICES) or 1) > 1:
+        stages = family.stages_per_device
+    mark = " (asynchronous)" if is_asynchronous(name) else "" if runs_in(name, config) != "-" else " (research)"
+    cells = {"schedule": name + (f" x{stages}" if (stages or 1) > 1 else "") + mark}
     if config.model is not None:
-        sharding = sharding_of(one.changes)
-        words += [
-            f"microbatch {_size(one, config, Key.MICROBATCH_SIZE)}",
-            _recompute(one, config).replace("none", "no") + " recompute",
-            *([f"{sharding} sharded"] if sharding not in (None, "none") else []),
-        ]
-    return ", ".join(words)
+        groups = [label for label in SIZES if label != "EP" or config.model.experts]
+        cells |= {label: str(_value(one, config, SIZES[label]) or 1) for label in groups}
+    if config.has_encoder:
+        keys = (EncoderKey.PLACEMENT, *ENCODER_SIZES)
+        placement, *sizes = (encoder_size(config.data, one.changes, key) for key in keys)
+        own = f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}"
+        cells["encoder"] = own if placement == "separate" else placement
+    return {**cells, "recompute": str(_value(one, config, Key.RECOMPUTE_LEVEL) or "none")}
 
 
-def _encoder(one: Candidate, config: Config) -> str:
-    """Return where the encoder runs: its GPUs, or `phases` or `first`, on the backbone's."""
-    placement, *sizes = (encoder_size(config.data, one.changes, key) for key in (EncoderKey.PLACEMENT, *ENCODER_SIZES))
-    if placement != "separate":
-        return placement
-    return f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}"
+def _in_words(one: Candidate, config: Config) -> str:
+    """Return a point in words: its groups, schedule, microbatch, recompute level and sharding."""
+    cells, sharding = _cells(one, config), sharding_of(one.changes)
+    words = [" · ".join(f"{name} {cells[name]}" for name in SIZES if name in cells), cells["schedule"]]
+    if config.model is not None:
+        words.append(f"microbatch {_value(one, config, Key.MICROBATCH_SIZE) or 1}")
+        words.append(f"{'no' if cells['recompute'] == 'none' else cells['recompute']} recompute")
+        words += [f"{sharding} sharded"] if sharding not in (None, "none") else []
+    return ", ".join(filter(None, words))
 
 
 def _straggler_lines(found: Choice) -> Iterator[str]:
@@ -231,50 +244,22 @@ def _straggler_lines(found: Choice) -> Iterator[str]:
     yield from paragraph(STRAGGLER_SENTENCE, "     ")
 
 
-def _sizes(one: Candidate, config: Config) -> dict[str, str]:
-    """Return the sizes of the parallel groups that a config has, by their short names."""
-    if config.model is None:
-        return {}
-    return {name: str(_size(one, config, key)) for name, key in SIZES.items() if name != "EP" or config.model.experts}
-
-
-def _size(one: Candidate, config: Config, key: str) -> Any:
-    return one.changes.get(key) or value_at(config.data, key) or 1
-
-
-def _schedule(one: Candidate, config: Config) -> str:
-    name = one.changes.get("schedule.name", config.schedule["name"])
-    family, stages = find_family(name), one.changes.get("schedule.stages_per_device")
-    if stages is None and not family.fixed_stages and _size(one, config, Key.DEVICES) > 1:
-        stages = family.stages_per_device
-    mark = " (asynchronous)" if is_asynchronous(name) else "" if runs_in(name, config) != "-" else " (research)"
-    return name + (f" x{stages}" if (stages or 1) > 1 else "") + mark
-
-
-def _recompute(one: Candidate, config: Config) -> str:
-    return str(one.changes.get(Key.RECOMPUTE_LEVEL) or value_at(config.data, Key.RECOMPUTE_LEVEL) or "none")
-
-
 def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     """Return the table of ideas, and the simulated point with the least memory if it is none of them."""
     config, first = found.space.config, found.ranked[0]
     smallest = found.smallest or first
-    rows = [(one.place, one) for one in shown]
-    is_shown = any(one.changes == smallest.changes for one in shown)
-    rows += [] if is_shown or smallest.numbers["peak_memory"] is None else [("-", smallest)]
-    sizes = [*_sizes(first, config), *["encoder"] * config.has_encoder]
-    heads = ["#", "schedule", *sizes, "recompute", "step", "vs 1", "memory", "runs in"]
-    cells = [
-        [
-            place, _schedule(one, config), *_sizes(one, config).values(),
-            *([_encoder(one, config)] if config.has_encoder else []), _recompute(one, config), step_text(one.step),
-            "-" if one is first else versus(one.step, first.step), peak_text(one.memory, config, found.headroom),
-            runs_in(one.changes["schedule.name"], config, one.changes),
-        ]
-        for place, one in rows
+    is_shown = any(one.changes == smallest.changes for one in shown) or smallest.numbers["peak_memory"] is None
+    rows = [
+        {
+            "#": "-" if one not in shown else one.place, **_cells(one, config), "step": step_text(one.step),
+            "vs 1": "-" if one is first else versus(one.step, first.step),
+            "memory": peak_text(one.memory, config, found.headroom),
+            "runs in": runs_in(one.changes["schedule.name"], config, one.changes),
+        }
+        for one in [*shown, *([] if is_shown else [smallest])]
     ]  # fmt: skip
-    lines = aligned([heads, *cells], left=2, narrow=True)
-    if len(rows) > len(shown):
+    lines = aligned([[*rows[0]], *([*row.values()] for row in rows)], left=2, narrow=True)
+    if not is_shown:
         lines[-1] += "  less memory" if len(lines[-1]) + 13 <= line_width() else ""
     return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]
 
