@@ -1,4 +1,4 @@
-"""Deadlocks: lists that cannot run to their end, and the cycle of waits that explains them."""
+"""Deadlocks of a plan: the cycle of waits among devices and queued transfers, and slots that wait for themselves."""
 
 import numpy as np
 
@@ -6,25 +6,16 @@ from ppsim.actions import Kind
 from ppsim.base.errors import DeadlockError
 from ppsim.lowering.posts import Posts
 from ppsim.lowering.rows import crosses_devices
-from ppsim.schedule.barriers import awaited_rows, blocked_rows, wait_text, waiting_cycle, waiting_message, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.recurrence import (
+    awaited_rows,
+    blocked_rows,
+    wait_text,
+    waiting_cycle,
+    waiting_message,
+)
 
 Node = tuple[str, int]
-
-
-def find_waiting_cycle(schedule: ScheduleColumns) -> list[str]:
-    """Return a cycle of waits if nothing queues, one line per wait; an empty list if every action can run.
-
-    Missing actions count as done, and the last of a doubled action counts, so that the cycle can be reported with other
-    faults. The time is linear in the number of actions.
-    """
-    source = schedule.source
-    position, _ = run_lists(*with_barriers(schedule, source))
-    position = position[: schedule.devices]
-    source = awaited_rows(schedule, source, position)
-    blocked = blocked_rows(schedule, position, source >= 0)
-    return waiting_cycle(schedule, blocked, source) if blocked else []
 
 
 def deadlock_error(

@@ -11,7 +11,6 @@ from ppsim.actions import FIRST_TRANSFER, Kind, is_backward
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.base.immutable import distinct, list_numbers
-from ppsim.checks.deadlock import find_waiting_cycle
 from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
     eviction_faults,
@@ -25,9 +24,10 @@ from ppsim.checks.program_faults import (
     program_faults,
 )
 from ppsim.lowering.sharding import last_backwards
-from ppsim.schedule.barriers import find_barriers, waiting_message
+from ppsim.schedule.barriers import find_barriers
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import outside_lists
+from ppsim.schedule.recurrence import run_with_barriers, waiting_message
 
 
 def validate(schedule: ScheduleColumns) -> None:
@@ -76,7 +76,7 @@ def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
     if gaps and compute.cuts_vocabulary:  # the search for collectives needs tables by microbatch
         return [*faults, *_slice_faults(compute)], []
     faults += [*_output_faults(compute), *_slice_faults(compute)]
-    return faults, find_waiting_cycle(compute)
+    return faults, run_with_barriers(compute)[1]
 
 
 def _number_faults(schedule: ScheduleColumns) -> Iterator[str]:

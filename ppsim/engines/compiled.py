@@ -18,7 +18,7 @@ from ppsim.lowering.posts import Posts
 from ppsim.plan.resolve import Plan
 from ppsim.plan.streams import SideStream
 from ppsim.schedule.barriers import Barriers
-from ppsim.schedule.recurrence import Lengths, run_rows, run_with_lengths
+from ppsim.schedule.recurrence import Lengths, run_lists, run_rows
 
 
 class Rows(NamedTuple):
@@ -113,7 +113,7 @@ def run_compiled(plan: Plan) -> Times | RowEnds:
 
 def _run_unqueued(plan: Plan) -> RowEnds:
     schedule = plan.schedule
-    position, row_end, busy = run_with_lengths(
+    position, row_end, busy = run_lists(
         schedule.offsets, schedule.source, _lengths(plan), plan.fused, always_compiled=True
     )
     if not np.array_equal(position, schedule.offsets[1:]):

@@ -13,7 +13,7 @@ from ppsim.families.grouped_by_slots import grouped_by_slots
 from ppsim.families.registry import family, require_count
 from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.recurrence import Lengths, run_lists
 
 MIN_SLOTS = 3  # an activation that lives at most this number of slots is not copied
 
@@ -44,7 +44,7 @@ def pipe_offload(
         if not is_number(length) or not 0 < length < math.inf:
             raise BuildError(f"pipe-offload: {word}={shown(length)} must be a number of passes above 0, such as 0.5")
     plain = ScheduleColumns.from_blocks(grouped_by_slots(p, m, v, group_size=group_size))
-    end = run_lists(plain.offsets, plain.source, np.ones(len(plain.kind)))[1]
+    end = run_lists(plain.offsets, plain.source, Lengths.by_row(np.ones(len(plain.kind))))[1]
     backward = row_tables(plain)[1][plain.stage, plain.microbatch]
     chosen = (plain.kind == Kind.F) & (plain.stage < chunks * p)
     rows, kinds, anchors = [], [], []

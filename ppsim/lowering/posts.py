@@ -9,9 +9,8 @@ from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
 from ppsim.base.immutable import DeviceLists
 from ppsim.lowering.rows import compute_before, consumers, crosses_devices, has_transfers, transfer_ends
-from ppsim.schedule.barriers import awaited_rows, blocked_rows, waiting_cycle, waiting_message, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.recurrence import Lengths, run_with_barriers, waiting_message
 
 DIRECTIONS = "directions"  # the one transport whose FIFOs depend on what a transfer carries
 TRANSPORTS = ("async", "directed", DIRECTIONS, "pair", "rank", "blocking")
@@ -146,22 +145,12 @@ def _turns(schedule: ScheduleColumns) -> np.ndarray:
     Source of the order: PyTorch, torch/distributed/pipelining/schedules.py, `_add_send_recv`. DeadlockError if the two
     parts of a fused slot wait for each other through another device.
     """
-    source, fused = schedule.source, schedule.joined
-    rows = len(source)
-    offsets, needed = with_barriers(schedule, source)
-    seconds, wait = np.ones(len(needed)), np.zeros(len(needed))
-    wait[:rows] -= crosses_devices(schedule) & (source < np.arange(rows, dtype=source.dtype))
-    if len(needed) > rows:
-        seconds[rows:] = 0.0
-        fused = np.append(fused, np.zeros(len(needed) - rows, bool))
-    position, end = run_lists(offsets, needed, seconds, wait, fused)
-    position = position[: schedule.devices]
-    if not np.array_equal(position, schedule.offsets[1:]):
-        missing = (needed >= 0) & (end.take(needed) < 0)
-        blocked = blocked_rows(schedule, position, missing[:rows], schedule.joined)
-        cycle = waiting_cycle(schedule, blocked, awaited_rows(schedule, source, position))
+    source, rows = schedule.source, np.arange(len(schedule.kind), dtype=np.int32)
+    arrives_early = crosses_devices(schedule) & (source < rows)
+    end, cycle = run_with_barriers(schedule, Lengths.by_row(np.ones(len(rows)), -1.0 * arrives_early), schedule.joined)
+    if cycle:
         raise DeadlockError(waiting_message(f"schedule {schedule.name!r} cannot be lowered", cycle), cycle)
-    return end[:rows].astype(np.int32)
+    return end.astype(np.int32)
 
 
 def posts_in_order(program: ScheduleColumns) -> Posts:

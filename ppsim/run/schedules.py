@@ -36,9 +36,9 @@ from ppsim.lowering.rows import has_transfers
 from ppsim.lowering.sharding import FULL, MAX_ACTIVE_STAGES, Window
 from ppsim.plan.resolve import make_plan
 from ppsim.plots.slot_table import MAX_TIMED, schedule_html, schedule_table
-from ppsim.schedule.barriers import waiting_message
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import csv_text, orders, read_csv, read_orders
+from ppsim.schedule.recurrence import waiting_message
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import add_copies, add_recomputes, build_with_memory_actions
 from ppsim.timeline import TimelineColumns, timeline_of_plan

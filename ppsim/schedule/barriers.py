@@ -7,7 +7,6 @@ Source: Yeung et al. 2024, Balancing Pipeline Parallelism with Vocabulary Parall
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,78 +167,3 @@ def with_barriers(schedule: ScheduleColumns, source: np.ndarray) -> tuple[np.nda
     own[waiting] = rows + barriers.first[1:][barriers.needs[waiting]] - 1
     streams = rows + barriers.first[barriers.streams[1:]]
     return np.concatenate([schedule.offsets, streams]), np.concatenate([own, barriers.producer])
-
-
-def awaited_rows(schedule: ScheduleColumns, source: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """Return for each row the row that it waits for, or -1: its source, or the first missing row of its barrier.
-
-    Devices have stopped at the rows `position`. The missing row may belong to an earlier barrier of the stream. A row
-    waits for nothing if all rows of its barrier, and of the earlier barriers of the stream, have run.
-    """
-    barriers = find_barriers(schedule)
-    if barriers is None:
-        return source
-    missing = np.flatnonzero(barriers.producer >= position[schedule.device[barriers.producer]])
-    of_stream = np.searchsorted(missing, barriers.first[barriers.streams[:-1]])
-    head = np.append(missing, len(barriers.producer))[of_stream][list_numbers(barriers.streams)]
-    blocked = np.flatnonzero(head < barriers.first[1:])
-    first = np.full(len(barriers), -1, np.int64)
-    first[blocked] = barriers.producer[head[blocked]]
-    return np.where(barriers.needs >= 0, first[barriers.needs], source)
-
-
-def wait_text(schedule: ScheduleColumns, row: int, needed: int, note: str = "") -> str:
-    """Return what a row waits for in words; `needed` may be an input of a collective that comes before its own."""
-    barriers = find_barriers(schedule)
-    if barriers is not None and barriers.needs[row] >= 0:
-        own = int(barriers.needs[row])
-        if needed not in barriers.producer[barriers.first[own] : barriers.first[own + 1]]:
-            note += f" (its collective runs before the one for {schedule.label(row)})"
-    return (
-        f"device {schedule.device[row]} waits at {schedule.label(row)} for {schedule.label(needed)} of device "
-        f"{schedule.device[needed]}{note}"
-    )
-
-
-def blocked_rows(
-    schedule: ScheduleColumns, position: np.ndarray, waits: np.ndarray, fused: np.ndarray | None = None
-) -> dict[int, int]:
-    """Return the row at which each blocked device waits, by device; -1 if it waits for something else.
-
-    Each device has stopped at the slot whose first row is its `position`; `offsets[d + 1]` if it has finished. `waits`,
-    bool, is True for a row that lacks an input, `fused` for a row that shares the slot of the row before it.
-    """
-    rows = {}
-    for device in np.flatnonzero(position < schedule.offsets[1:]).tolist():
-        row = int(position[device])
-        shares = fused is not None and row + 1 < schedule.offsets[device + 1] and fused[row + 1]
-        rows[device] = next((part for part in (row, row + 1)[: 2 if shares else 1] if waits[part]), -1)
-    return rows
-
-
-def waiting_cycle(schedule: ScheduleColumns, blocked: Mapping[int, int], source: np.ndarray) -> list[str]:
-    """Return one line for each wait of a cycle among blocked devices.
-
-    `blocked` has the row at which each blocked device waits, `source` the row that each row needs.
-    """
-    path: dict[int, None] = {}
-    device = min(blocked)
-    while device not in path:
-        path[device] = None
-        device = int(schedule.device[source[blocked[device]]])
-    devices = list(path)
-    lines = []
-    for waiting in devices[devices.index(device) :]:
-        need = int(source[blocked[waiting]])
-        holder = int(schedule.device[need])
-        head = blocked[holder]
-        note = "" if need == head else f", which comes after {schedule.label(head)}"
-        if need == head - 1 and schedule.joined[head]:
-            note = f", which shares a fused slot with {schedule.label(head)}"
-        lines.append(wait_text(schedule, blocked[waiting], need, note))
-    return lines
-
-
-def waiting_message(subject: str, cycle: list[str]) -> str:
-    """Return the message of one error for a waiting cycle."""
-    return f"{subject}, each waits for the next in a cycle:\n" + "\n".join(f"    {line}" for line in cycle)

@@ -25,7 +25,7 @@ from ppsim.plan.holding import ActivationMemory
 from ppsim.plan.lengths import neighbour_seconds, row_seconds, timed_slots, transfer_lengths, transfers_by_row
 from ppsim.schedule.blocks import Block, occurrence
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.schedule.recurrence import run_lists
+from ppsim.schedule.recurrence import Lengths, run_lists
 from ppsim.search.list_scheduling import NONE, ROUNDING, Rules, Work, initial_state, schedule_greedily
 from ppsim.search.local_moves import improve_lists, scratch_of
 
@@ -338,4 +338,4 @@ def ends_of(schedule: ScheduleColumns, table: CostTable) -> np.ndarray:
     The second row of a timed OVERLAP_F_B slot ends with the first.
     """
     seconds, waits = row_seconds(schedule, table), transfers_by_row(schedule, transfer_lengths(schedule, table))
-    return run_lists(schedule.offsets, schedule.source, seconds, waits, timed_slots(schedule, table))[1]
+    return run_lists(schedule.offsets, schedule.source, Lengths.by_row(seconds, waits), timed_slots(schedule, table))[1]
