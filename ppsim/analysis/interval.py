@@ -11,7 +11,7 @@ from ppsim.analysis.critical_path import critical_nodes
 from ppsim.analysis.graph import node_seconds
 from ppsim.base.immutable import cached_on
 from ppsim.base.units import counted, seconds_text
-from ppsim.costs.calibrated import CONSTANTS, CalibratedSpread, scaled
+from ppsim.costs.calibrated import CONSTANTS, scaled
 from ppsim.costs.profile import Profile
 from ppsim.costs.spread import Spread, StepSpread, beyond, order_error, scales
 from ppsim.plan.lengths import structure
@@ -28,7 +28,7 @@ INTERVAL = (
 QUANTILES = "seconds of a real step: 5 in 100 are expected below P5, 50 below P50, 95 below P95; null as interval is"
 
 
-def spread(timeline: TimelineColumns) -> Spread | StepSpread | CalibratedSpread | None:
+def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
     """Return the spread of real steps around a simulated one; None if the user gave the times of computation.
 
     The spread comes from published runs of the same class, or from the traces or the runs of a calibration.
@@ -118,8 +118,8 @@ def interval_in_words(timeline: TimelineColumns) -> str:
 
 def _calibrated(timeline: TimelineColumns) -> str:
     """Return the name of a calibration as in `, calibrated on 5 runs`; empty for other costs."""
-    found = spread(timeline)
-    return f", {found.name}" if isinstance(found, CalibratedSpread) else ""
+    calibration = timeline.derived.calibration if timeline.derived and spread(timeline) else None
+    return f", {calibration.name}" if calibration else ""
 
 
 def _bounds(interval: tuple[float, float], digits: int) -> str:

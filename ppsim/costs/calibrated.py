@@ -18,7 +18,7 @@ from ppsim.base.rules import checked_methods, choice, declared, described, fract
 from ppsim.base.tables import escaped, html_table
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.setup import Setup
-from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, student_quantile
+from ppsim.costs.spread import DIMENSIONS, PER_DOUBLING, Spread, student_quantile
 
 SCHEMA = "ppsim.calibration/1"
 PRIOR_RUNS = 2  # weight of the prior error, in runs
@@ -250,33 +250,16 @@ class Calibration:
         notes = "<br>".join(map(escaped, (self.support_words, self.next_words)))
         return "".join([table, fold, html_table(names, runs), notes])
 
-    def spread(self, slopes: np.ndarray, doublings: float) -> CalibratedSpread:
+    def spread(self, slopes: np.ndarray, doublings: float) -> Spread:
         """Return the spread of a step from its slopes, d log(step) / d log(factor), and its distance from the runs."""
         known = float(slopes @ np.array(self.covariance) @ slopes)
         half = student_quantile(min(self.runs + PRIOR_RUNS, FREEDOM)) * math.sqrt(known + self.error**2)
-        ends = math.exp(-half) / PER_DOUBLING**doublings, math.exp(half) * SLOWER_PER_DOUBLING**doublings
-        return CalibratedSpread(*ends, self.name, doublings)
+        low, high = math.exp(-half) / PER_DOUBLING**doublings, math.exp(half) * SLOWER_PER_DOUBLING**doublings
+        return Spread(low, 1.0, high, self.name, doublings)  # the runs set the constants, so the middle is 1
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the calibration atomically as YAML, for the key `calibration` of a config."""
         write_atomically(path, yaml_text(calibration_document(self)))
-
-
-class CalibratedSpread(NamedTuple):
-    """90 % interval of measured / predicted seconds of a step by calibrated costs, with its source."""
-
-    low: float
-    high: float
-    name: str
-    doublings: float
-
-    middle = 1.0  # P50 of measured / predicted: the runs set the constants
-
-    @property
-    def sentence(self) -> str:
-        """Source of the interval."""
-        far = f"; {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
-        return f"{self.name}{far}"
 
 
 # The file

@@ -40,19 +40,15 @@ class Spread:
     low: float
     middle: float
     high: float
-    group: str  # class of run whose spread it is
-    # runs, sources: published runs of that class that were priced once, and sources that published them
-    runs: int
-    sources: int
-    doublings: float  # distance of the run from the measured range; 0 inside
-    unlike: str = ""  # how none of the published runs is like this one, such as `in this framework`; empty if some are
+    source: str  # the runs whose spread it is
+    doublings: float  # distance of the run from the range of these runs; 0 inside
+    unlike: str = ""  # how none of them is like this one, such as `in this framework`; empty if some are
 
     @property
     def sentence(self) -> str:
         """Source of the interval."""
         far = f", {self.doublings:.1f} doublings beyond them" if self.doublings >= 0.05 else ""
-        other = f", none {self.unlike}" if self.unlike else ""
-        return f"derived costs: spread of {self.runs} published runs of its class, {self.group}{other}{far}"
+        return f"{self.source}{f', none {self.unlike}' if self.unlike else ''}{far}"
 
 
 def spread_of(setup: Setup, devices: int) -> Spread:
@@ -60,22 +56,20 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     group = class_of(setup, devices)
     row = _table()["classes"][group]
     doublings = beyond(scales(setup, devices), row["measured"])
-    wider = PER_DOUBLING**doublings
-    found = Spread(
-        row["low"] / wider, row["middle"], row["high"] * wider, group, row["runs"], row["sources"], doublings
-    )
-    if any(FACTS[name].host == setup.layout.run_by.facts.host for name in row["frameworks"]):
-        return found
-    return unlike_published(found, "in this framework")
+    wider, source = PER_DOUBLING**doublings, f"spread of {row['runs']} published runs of its class, {group}"
+    found = Spread(row["low"] / wider, row["middle"], row["high"] * wider, f"derived costs: {source}", doublings)
+    is_known = any(FACTS[name].host == setup.layout.run_by.facts.host for name in row["frameworks"])
+    return found if is_known else unlike_published(found, "in this framework")
 
 
 def unlike_published(found: Spread, how: str) -> Spread:
     """Return the spread of a run unlike those of its class; wider by what another framework costs, once."""
-    wider = 1.0 if found.unlike else _table()["other_framework"]
     if how in found.unlike:
         return found
-    unlike = f"{found.unlike} or {how}" if found.unlike else how
-    return replace(found, low=found.low / wider, high=found.high * wider, unlike=unlike)
+    if found.unlike:
+        return replace(found, unlike=f"{found.unlike} or {how}")
+    wider = _table()["other_framework"]
+    return replace(found, low=found.low / wider, high=found.high * wider, unlike=how)
 
 
 class OrderError(NamedTuple):
