@@ -34,6 +34,11 @@ from ppsim.schedule.columns import ScheduleColumns
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
 STATE = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
+# Given costs that leave no room for a derived column of the table.
+GIVEN_COLUMNS = {name: {name} for name in ("latency", "transfer_bytes")} | {
+    "seconds_per_byte": {"bandwidth"}, "host_seconds": {"optimizer_step"}, "recompute_bytes": {"activation_bytes"},
+    "copied_bytes": {*STATE},
+}  # fmt: skip
 
 
 @checked_methods
@@ -372,23 +377,20 @@ class DerivedCosts(Setup):
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
         blocks = np.array([one.count("block") for one in _names(stages)])
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
-        table = replace(
-            priced, stage_share=blocks * devices / self.model.num_layers, workload=self.workload(devices),
-            exchange_seconds=self._exchange_seconds(stages), **self._shared_bytes(schedule, stages),
-            **self._boundaries(stages, priced, devices),
-        )  # fmt: skip
+        columns = link_columns(self.cluster, self.layout.gpus_per_device, devices) | {
+            "stage_share": blocks * devices / self.model.num_layers, "workload": self.workload(devices),
+            "exchange_seconds": self._exchange_seconds(stages),
+            "transfer_bytes": priced.transfer_bytes * boundary_widths(self.model, stages),
+            "recompute_bytes": np.array([self.backward_bytes(*stage) for stage in stages]),
+            "host_seconds": host_time.step_launch_seconds(self),
+        }  # fmt: skip
+        if len(schedule.holdings) > devices and not cut:  # stages of one device share an embedding
+            columns["copied_bytes"] = copied_bytes(self, _names(stages), devices / num_stages)
+        given = {column for column, costs in GIVEN_COLUMNS.items() if costs & self.given.keys()}
+        table = replace(priced, **{name: column for name, column in columns.items() if name not in given})
         if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
             table = with_split_gradients(table, self.layout)
         return self._with_output_parts(schedule, table, parts) if cut else table
-
-    def _shared_bytes(self, schedule: ScheduleColumns, stages: Sequence[Stage]) -> dict[str, Any]:
-        """Return the columns of bytes that stages of one device share: of one backward at a time, of one embedding."""
-        found, devices = dict[str, Any](), schedule.devices
-        if "activation_bytes" not in self.given:
-            found["recompute_bytes"] = np.array([self.backward_bytes(*one) for one in stages])
-        if len(schedule.holdings) > devices and not (schedule.cuts_vocabulary or {*STATE} & self.given.keys()):
-            found["copied_bytes"] = copied_bytes(self, _names(stages), devices / schedule.num_stages)
-        return found
 
     def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
         """Return the seconds in the collectives of F, B, I and W by stage; 0 for a time that was given."""
@@ -396,15 +398,6 @@ class DerivedCosts(Setup):
         forward = times["forward_collectives"] * ("forward" not in self.given)
         backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
         return np.stack([forward, backward, backward, np.zeros_like(forward)])
-
-    def _boundaries(self, stages: Sequence[Stage], table: CostTable, devices: int) -> dict[str, Any]:
-        """Return what is not given: bytes of transfers by stage, links and cards by pair of devices, a host's wait."""
-        columns = link_columns(self.cluster, self.layout.gpus_per_device, devices)
-        columns["transfer_bytes"] = table.transfer_bytes * boundary_widths(self.model, stages)
-        columns["host_seconds"] = host_time.step_launch_seconds(self)
-        column_of = {"bandwidth": "seconds_per_byte", "optimizer_step": "host_seconds"}
-        given = {column_of.get(name, name) for name in self.given}
-        return {name: value for name, value in columns.items() if name not in given}
 
     def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:
         """Return a table of stages without an output layer, with a part of that layer on each of `stages`.

@@ -143,22 +143,15 @@ def step_seconds(setup: Setup, stages: Sequence[StageOfStep]) -> dict[str, list[
 
 def _seconds_by_key(setup: Setup, stage: StageOfStep) -> dict[str, float]:
     """Return the seconds of one stage once per step, by parameter of `Costs`, without those that a pass hides."""
-    found = dict[str, float]()
+    found, layout, overlaps = dict[str, float](), setup.layout, setup.layout.chosen("overlap_data")
+    reduced_last = layout.shards_by("step")  # after the last backward
+    hidden = {"forward": overlaps, "backward": not reduced_last and (overlaps or layout.reduces_blocks)}
     for effect in EFFECTS:
         seconds = effect.step(setup, stage) if effect.step else None
         if seconds is None:
             continue
-        if seconds and _hides(setup, effect.hidden_under):
+        if seconds and effect.hidden_under and hidden[effect.hidden_under]:
             first = seconds / max(stage.layers, 1)  # nothing hides the first bucket
             seconds = first + collectives.exposed_seconds(setup, seconds - first, getattr(stage, effect.hidden_under))
         found[effect.key] = found.get(effect.key, 0.0) + seconds
     return found
-
-
-def _hides(setup: Setup, half: str) -> bool:
-    """Return whether a stage's "forward" or "backward" hides the collectives of a step that can run under it."""
-    layout = setup.layout
-    if half == "backward":
-        reduced_last = layout.shards_by("step")  # after the last backward
-        return not reduced_last and (layout.chosen("overlap_data") or layout.reduces_blocks)
-    return half == "forward" and layout.chosen("overlap_data")

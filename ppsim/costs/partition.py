@@ -212,10 +212,10 @@ class LayoutString:
 
     def __str__(self) -> str:
         """Return the shortest text: equal neighbouring stages as `(tt|)*29`, equal letters as `t*3`."""
-        runs = [(stage, len(list(same))) for stage, same in itertools.groupby(self.stages)]
-        last, count = runs.pop()
-        parts = [_repeated(stage, times) for stage, times in [*runs, *([(last, count - 1)] if count > 1 else [])]]
-        return "".join(parts) + _stage_text(last)
+        *runs, (last, count) = [(stage, len([*same])) for stage, same in itertools.groupby(map(_short, self.stages))]
+        runs += [(last, count - 1)] if count > 1 else []
+        ended = ((f"{stage}|", f"({stage}|)" if stage else "|", times) for stage, times in runs)
+        return "".join(once if times == 1 else f"{group}*{times}" for once, group, times in ended) + last
 
     def __repr__(self) -> str:
         return repr(str(self))
@@ -265,16 +265,9 @@ def _expanded(plain: str, whole: str) -> str:
     return "".join(parts)
 
 
-def _stage_text(stage: str) -> str:
-    runs = [(letter, len(list(same))) for letter, same in itertools.groupby(stage)]
-    return "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in runs)
-
-
-def _repeated(stage: str, times: int) -> str:
-    text = f"{_stage_text(stage)}|"
-    if times == 1:
-        return text
-    return f"({text})*{times}" if stage else f"|*{times}"
+def _short(stage: str) -> str:
+    """Return a stage with its repetitions of a letter as `t*3`."""
+    return re.sub(r"(.)\1+", lambda run: f"{run[1]}*{len(run[0])}", stage)
 
 
 @dataclass(frozen=True)

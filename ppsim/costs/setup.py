@@ -61,10 +61,6 @@ class Setup:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.check_sizes()
-
-    def check_sizes(self) -> None:
-        """Raise ConfigError with every size of the layout that does not fit the model."""
         faults = self.layout.faults(self.model)
         device = self.cluster.device
         if self.layout.fp8 != "none" and device.peak_fp8 is None:

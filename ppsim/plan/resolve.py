@@ -46,7 +46,7 @@ class Plan(EqualColumns):
     """Columns of a compute schedule that an engine reads; they are read-only.
 
     Lengths are one per row, or (kinds, stages) if seconds depend on nothing else. The smaller form makes a whole call
-    of `simulate` 2.1 to 3.6 times faster at a million actions. CostError if their sum is not finite or above `LONGEST`.
+    of `simulate` 2.1 to 3.6 times faster at a million actions. CostError for lengths beyond `SHORTEST` and `LONGEST`.
     """
 
     schedule: ScheduleColumns
@@ -73,7 +73,7 @@ class Plan(EqualColumns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_sums(self)
+        _check_lengths(self)
 
     @cached_column
     def seconds(self) -> np.ndarray:
@@ -176,9 +176,7 @@ def make_plan(schedule: ScheduleColumns, table: CostTable, transport: str, optim
         raise CostError("message_overhead excludes shared network cards or switches; leave one of them out")
     costs = _costs_of(compute, table, gathers, find_reductions(schedule, table), copies, barriers, optimizer)
     blocking = transport == "blocking"
-    return _without_shortest(
-        Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, **costs)
-    )
+    return Plan(compute, transport, fused=fused, posts=posts, blocking=blocking, optimizer=optimizer, **costs)
 
 
 def dependencies(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -214,7 +212,7 @@ def repriced(plan: Plan, table: CostTable) -> Plan:
     """
     check_table(table, plan.schedule)
     streams = plan.gathers, plan.reductions, plan.copies, plan.barriers
-    return _without_shortest(replace(plan, noise=None, **_costs_of(plan.schedule, table, *streams, plan.optimizer)))
+    return replace(plan, noise=None, **_costs_of(plan.schedule, table, *streams, plan.optimizer))
 
 
 def _costs_of(
@@ -254,29 +252,27 @@ def _lengths(plan: Plan) -> dict[str, np.ndarray]:
     return {what: column for what, column in lengths.items() if column is not None}
 
 
-def _check_sums(plan: Plan) -> None:
-    """Raise CostError if all lengths together are above `LONGEST`; no time of the step exceeds their sum."""
+def _check_lengths(plan: Plan) -> None:
+    """Raise CostError if a length is above 0 but below `SHORTEST`, or if all together are above `LONGEST`.
+
+    No time of the step, and no sum of all devices' idle time, exceeds the sum of the lengths times the devices.
+    """
+    lengths, of = _lengths(plan), f"of schedule {plan.schedule.name!r}"
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = {what: _bound_on_sum(plan, column) for what, column in _lengths(plan).items()}
-        total = sum(sums.values()) * plan.schedule.devices  # the sum of all devices' idle time stays below it too
+        sums = {what: _bound_on_sum(plan, column) for what, column in lengths.items()}
+        total = sum(sums.values()) * plan.schedule.devices
     if not total <= LONGEST:
         what = next((what for what, seconds in sums.items() if not np.isfinite(seconds)), "actions")
         raise CostError(
-            f"the {what} of schedule {plan.schedule.name!r} take {sums[what]:g} s together, and a step must take a "
-            f"finite time; give smaller costs, such as ppsim.Costs(forward=1.0), or less jitter"
+            f"the {what} {of} take {sums[what]:g} s together, and a step must take a finite time; give smaller costs, "
+            f"such as ppsim.Costs(forward=1.0), or less jitter"
         )
-
-
-def _without_shortest(plan: Plan) -> Plan:
-    """Return the plan; raise CostError if a length is above 0 but below `SHORTEST`."""
-    for what, lengths in _lengths(plan).items():
-        shortest = lengths.min(where=lengths > 0, initial=np.inf)
-        if shortest < SHORTEST:
+    for what, column in lengths.items():
+        if (shortest := column.min(where=column > 0, initial=np.inf)) < SHORTEST:
             raise CostError(
-                f"one of the {what} of schedule {plan.schedule.name!r} takes {shortest:g} s, and a time must be 0 or "
-                f"at least {SHORTEST:g} s; give 0, or larger costs such as ppsim.Costs(forward=1.0)"
+                f"one of the {what} {of} takes {shortest:g} s, and a time must be 0 or at least {SHORTEST:g} s; give "
+                f"0, or larger costs such as ppsim.Costs(forward=1.0)"
             )
-    return plan
 
 
 def _bound_on_sum(plan: Plan, lengths: np.ndarray) -> float:
