@@ -335,7 +335,7 @@ class DerivedCosts(Setup):
         computing = times["forward"][:, None] + (times["input_grad"] + times["weight_grad"])[None, :]
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
         two = self.layout.overlap == TWO_STREAM
-        slots = by_pair(stages, self._two_stream_slot) if two else np.maximum(computing, exchanging)
+        slots = by_pair([*map(self._pieces, stages)], combined_slot) if two else np.maximum(computing, exchanging)
         hosts = np.array([self._hosts(stage) for stage in stages]).T
         slots = slots + self.slot_contention * np.maximum(computing + exchanging - slots, 0.0)
         return np.maximum(slots, hosts[0][:, None] + hosts[1])
@@ -348,12 +348,8 @@ class DerivedCosts(Setup):
         return min(contention, part) if self.layout.expert > 1 else contention
 
     @once
-    def _two_stream_slot(self, *both: Stage) -> float:
-        return combined_slot(*map(self._pieces, both))
-
-    @once
-    def _pieces(self, stage: Stage) -> list[LayerPieces]:
-        return [layer_pieces(self, one.layers[0], self._stage_times(one)) for one in self._by_layer(stage)]
+    def _pieces(self, stage: Stage) -> tuple[LayerPieces, ...]:
+        return tuple(layer_pieces(self, one.layers[0], self._stage_times(one)) for one in self._by_layer(stage))
 
     def _given_per_stage(self, num_stages: int, devices: int | None) -> dict[str, Any]:
         given = {name: value for name, value in self.given.items() if name != "per"}
@@ -377,9 +373,12 @@ class DerivedCosts(Setup):
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
         blocks = np.array([one.count("block") for one in _names(stages)])
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
+        times, free = self._times(stages), np.zeros(num_stages)
+        in_forward = free if "forward" in self.given else times["forward_collectives"]
+        in_backward = free if {*BACKWARD} & self.given.keys() else times["input_grad_collectives"]
         columns = link_columns(self.cluster, self.layout.gpus_per_device, devices) | {
             "stage_share": blocks * devices / self.model.num_layers, "workload": self.workload(devices),
-            "exchange_seconds": self._exchange_seconds(stages),
+            "exchange_seconds": np.stack([in_forward, in_backward, in_backward, free]),
             "transfer_bytes": priced.transfer_bytes * boundary_widths(self.model, stages),
             "recompute_bytes": np.array([self.backward_bytes(*stage) for stage in stages]),
             "host_seconds": host_time.step_launch_seconds(self),
@@ -391,13 +390,6 @@ class DerivedCosts(Setup):
         if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
             table = with_split_gradients(table, self.layout)
         return self._with_output_parts(schedule, table, parts) if cut else table
-
-    def _exchange_seconds(self, stages: Sequence[Stage]) -> np.ndarray:
-        """Return the seconds in the collectives of F, B, I and W by stage; 0 for a time that was given."""
-        times = self._times(stages)
-        forward = times["forward_collectives"] * ("forward" not in self.given)
-        backward = times["input_grad_collectives"] * (not {*BACKWARD} & self.given.keys())
-        return np.stack([forward, backward, backward, np.zeros_like(forward)])
 
     def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:
         """Return a table of stages without an output layer, with a part of that layer on each of `stages`.

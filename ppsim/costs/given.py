@@ -271,8 +271,10 @@ class Costs:
 
         def per_stage(name: str) -> np.ndarray:
             value = getattr(self, name)
-            by_device = self.per == "device" and name in SCALED and np.shape(value) == (devices,) != (stages,)
-            return _of_holders(value, schedule) if by_device else _for_each(name, value, stages)
+            if self.per == "device" and name in SCALED and np.shape(value) == (devices,) != (stages,):
+                device, stage = schedule.holdings.T  # of a stage that several devices hold, the mean of their values
+                return np.bincount(stage, np.asarray(value, np.float64)[device]) / np.bincount(stage)
+            return _for_each(name, value, stages)
 
         def known(name: str) -> np.ndarray | None:
             return None if getattr(self, name) is None else per_stage(name) * (scale if name in SCALED else 1.0)
@@ -418,12 +420,6 @@ def _for_each(name: str, value: Any, count: int, of: str = "stages") -> np.ndarr
             f"{name} lists {len(column)} values, but the schedule has {count} {of}; list {count}, or give one number"
         )
     return np.full(count, column)
-
-
-def _of_holders(value: Sequence[float], schedule: ScheduleColumns) -> np.ndarray:
-    """Return values of devices by stage: the value of the device that holds it, or the mean over its devices."""
-    device, stage = schedule.holdings.T
-    return np.bincount(stage, np.asarray(value, np.float64)[device]) / np.bincount(stage)
 
 
 def _overlap_matrix(overlap: Any, stages: int, scale: float) -> np.ndarray:

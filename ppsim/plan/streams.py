@@ -154,12 +154,15 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     origin = np.where(reloads, offload_of[cell], -1)
     last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(way))))
     user = np.where(reloads, first_users(compute)[stage, microbatch], -1)
+    awaited, first = np.unique(np.where(reloads & (host != HOST_MEMORY), last_offload, origin), return_index=True)
+    after = np.full(len(way), -1, np.int32)  # of copies that wait for the same OFFLOAD, the first one
+    after[first] = awaited
     copies = Copies(
         np.searchsorted(device, np.arange(compute.devices + 1)),
         stage,
         way.astype(np.int8),
         before,
-        _each_once(np.where(reloads & (host != HOST_MEMORY), last_offload, origin)).astype(np.int32),
+        after,
         _with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user,
         np.empty(0, np.int32),
         np.empty(0),
@@ -195,14 +198,6 @@ def _with_waiting_forwards(
     user = user.copy()
     user[copy] = needing[at]
     return user
-
-
-def _each_once(after: np.ndarray) -> np.ndarray:
-    """Return `after` with -1 for each copy that waits for the same OFFLOAD as an earlier copy."""
-    once = np.full_like(after, -1)
-    first = np.unique(after, return_index=True)[1]
-    once[first] = after[first]
-    return once
 
 
 def _copies_in_lists(program: ScheduleColumns) -> np.ndarray:
