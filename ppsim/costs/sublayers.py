@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Held, Layer, Linear, Operators
 from ppsim.costs.shape import Shape
@@ -55,36 +55,19 @@ EXPERT_BIAS_BYTES = 28  # moved per value of an expert's output: bias x router w
 SINKHORN_ITERATIONS = 20
 
 
-class _Sublayer(NamedTuple):
-    """Parts of a sublayer for one sequence."""
-
-    matrices: list[Linear]
-    # cores, scans: attention over tokens, and an indexer's scores; a Mamba-2 scan or a delta net
-    cores: tuple[AttentionCore, ...] = ()
-    scans: tuple[AttentionCore, ...] = ()
-    score_bytes: float = 0.0  # bytes held of the s x s matrices
-    moved: Operators = Operators()  # bytes that its own element-wise passes move, without norm and residual
-    # further values per token that are held if kernels are not fused, split over the tensor-parallel group
-    separate: float = 0.0
-    # parameters, split_parameters: those outside matrices: on each GPU of a tensor-parallel group, and split over it
-    parameters: int = 0
-    split_parameters: int = 0
-    held: float = 0.0  # further bytes per token that are held, split over the group
-
-
 def block(model: Shape, letters: str, residuals: int = 1) -> Layer:
     """Return a block of these sublayers, such as `*-` for attention and MLP, that reads so many residuals."""
     return _sum("block", [_sublayer(model, letter, residuals) for letter in letters])
 
 
-def _mix_residuals(model: Shape, n: int) -> _Sublayer:
-    """Return the part that mixes n residuals around a sublayer, without the addition to one residual."""
+def _mixing(model: Shape, n: int) -> list[Layer]:
+    """Return the part that mixes n residuals around a sublayer, without the addition to one residual; none for one."""
     s, h = model.sequence, model.hidden
     if n == 1:
-        return _Sublayer([])
+        return []
     if model.residual_block:
         moved = Operators(other_bytes=float(VALUE_BYTES * s * (4 * n + 1) * h), passes=4)
-        return _Sublayer([], moved=moved, parameters=2 * h, held=VALUE_BYTES * n * h)
+        return [_layer("mixing", s, [], moved, parameters=2 * h, held=(Held(s * VALUE_BYTES * n * h),))]
     again = float(VALUE_BYTES * s * (7 * n + 2 - 3) * h)  # all but the norm; an addition to one residual moves 3 h
     sinkhorn = SINKHORN_ITERATIONS * 2 * 3 * n * n  # sums of rows or columns read n^2 values, divisions read and write
     moved = Operators(
@@ -92,7 +75,7 @@ def _mix_residuals(model: Shape, n: int) -> _Sublayer:
         passes=5 + SINKHORN_ITERATIONS * 2 * 3,
     )  # fmt: skip
     mapping = Linear(n * h, n * n + 2 * n, parallel="copy", holds_output=True, bias=True, module="streams", fp8=False)
-    return _Sublayer([mapping], moved=moved, parameters=3, held=VALUE_BYTES * h)
+    return [_layer("mixing", s, [mapping], moved, parameters=3, held=(Held(s * VALUE_BYTES * h, module="streams"),))]
 
 
 def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
@@ -100,35 +83,31 @@ def _sublayer(model: Shape, letter: str, residuals: int) -> Layer:
 
     In a parallel block one pass adds both sublayers.
     """
-    s, h = model.sequence, model.hidden
-    part, mixing = _BY_LETTER[letter](model, letter), _mix_residuals(model, residuals)
-    parallel, is_mlp = model.parallel_block, letter in MLPS
-    unfused = Held(float(VALUE_BYTES * s * part.separate), split=True, module="activations", unfused=True)
-    around = Operators(
-        norm_bytes=float(VALUE_BYTES * s * 2 * h), other_bytes=float(VALUE_BYTES * s * (2 if parallel else 3) * h),
-        passes=1 if parallel and is_mlp else 2,
-    )  # fmt: skip
-    layer = _layer(
-        "block", s, mixing.matrices + part.matrices, around + part.moved + mixing.moved, cores=part.cores,
-        scans=part.scans,
-        norm_parameters=h * (2 if model.norm == "layernorm" else 1) + part.parameters + mixing.parameters,
+    s, h, is_mlp = model.sequence, model.hidden, letter in MLPS
+    is_added = not (model.parallel_block and is_mlp)
+    part = replace(_BY_LETTER[letter](model, letter), sums=int(is_added))
+    around = Layer(
+        "block", copied_parameters=_norm_parameters(model),
         held=(
             Held(s * h * (VALUE_BYTES + model.dropout), module="routed" if letter == "E" else ""),
-            Held(s * mixing.held, module="streams" if mixing.matrices else ""),
-            Held(s * part.held, split=True), Held(part.score_bytes, split=True, module="core"),
-            unfused,
             Held(float(NORM_COPY_BYTES * s * h), module="norms", unfused=True),
         ),
-        input_bytes=VALUE_BYTES * s * h * (residuals if mixing.matrices else 1),
+        input_bytes=float(VALUE_BYTES * s * h * (1 if model.residual_block else residuals)),
+        operators=Operators(
+            norm_bytes=float(VALUE_BYTES * s * 2 * h), passes=1 + is_added,
+            other_bytes=float(VALUE_BYTES * s * (2 if model.parallel_block else 3) * h),
+        ),
     )  # fmt: skip
-    inner, sums = None, 0 if parallel and is_mlp else 1
-    if is_mlp:
-        own = _layer(
-            "mlp", s, part.matrices, part.moved, norm_parameters=0, held=(unfused,), input_bytes=VALUE_BYTES * s * h
-        )
-        inner = replace(own, sums=sums)
-    split = layer.split_parameters + part.split_parameters
-    return replace(layer, sums=sums, split_parameters=split, mlp=inner)
+    return replace(_sum("block", [around, *_mixing(model, residuals), part]), mlp=part if is_mlp else None)
+
+
+def _norm_parameters(model: Shape) -> int:
+    return model.hidden * (2 if model.norm == "layernorm" else 1)
+
+
+def _unfused(s: int, values: float) -> Held:
+    """Return what kernels that are not fused hold in addition: values per token, split over the group."""
+    return Held(float(VALUE_BYTES * s * values), split=True, module="activations", unfused=True)
 
 
 def embedding(model: Shape) -> Layer:
@@ -148,9 +127,8 @@ def head(model: Shape) -> Layer:
     layer = _layer(
         "head", s, [Linear(h, vocabulary, fp8=False, module="head")],
         Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
-        norm_parameters=h * (2 if model.norm == "layernorm" else 1),
         held=(Held(s * VALUE_BYTES * h), Held(s * LOGIT_BYTES * vocabulary, split=True)),
-        input_bytes=VALUE_BYTES * s * h,
+        parameters=_norm_parameters(model), input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip
     return replace(layer, recomputable=False, losses=1, logits=float(s * vocabulary))
 
@@ -170,8 +148,8 @@ def prediction(model: Shape, inner: Layer) -> Layer:
     s, h = model.sequence, model.hidden
     projection = _layer(
         "prediction", s, [Linear(2 * h, h, parallel="copy")], Operators(norm_bytes=4.0 * VALUE_BYTES * s * h, passes=2),
-        norm_parameters=2 * h * (2 if model.norm == "layernorm" else 1),
-        held=(Held(s * 2 * VALUE_BYTES * h),), input_bytes=2 * VALUE_BYTES * s * h,
+        held=(Held(s * 2 * VALUE_BYTES * h),),
+        parameters=2 * _norm_parameters(model), input_bytes=2 * VALUE_BYTES * s * h,
     )  # fmt: skip
     return _sum("prediction", [projection, inner])
 
@@ -219,7 +197,7 @@ def _pairs(model: Shape, nearest: int) -> float:
     return float(s * s - (s - nearest) ** 2 if 0 < nearest < s else s * s)
 
 
-def _attend(model: Shape, letter: str) -> _Sublayer:
+def _attend(model: Shape, letter: str) -> Layer:
     """Return attention: its matrices, Q K^T and attention over V for one sequence, and rotation of queries and keys.
 
     DeepSeek's sparse attention attends to `index_tokens` tokens; its indexer scores all of them: DeepSeek-V3.2-Exp,
@@ -250,16 +228,14 @@ def _attend(model: Shape, letter: str) -> _Sublayer:
         norms = model.key_value_rank + (model.query_rank or 0) + 2 * model.index_head_size * sparse
     else:
         norms = 2 * model.head_size if model.head_norm else 0
-    return _Sublayer(
-        matrices, tuple(cores), score_bytes=float(held * a * s * s),
-        moved=Operators(
-            activation_bytes=float(turned), head_norm_bytes=float(normed), passes=2 * (bool(turned) + bool(normed))
-        ),
-        parameters=norms,
-    )  # fmt: skip
+    moving = Operators(
+        activation_bytes=float(turned), head_norm_bytes=float(normed), passes=2 * (bool(turned) + bool(normed))
+    )
+    scores = Held(float(held * a * s * s), split=True, module="core")
+    return _layer("attention", s, matrices, moving, parameters=norms, held=(scores,), cores=tuple(cores))
 
 
-def _mix(model: Shape, letter: str) -> _Sublayer:
+def _mix(model: Shape, letter: str) -> Layer:
     """Return a Mamba-2 layer, gated delta net or Kimi delta attention; the module's docstring has their sizes."""
     h, heads, width, state = model.hidden, model.state_heads, model.state_head_size, model.state_size
     values, keys = heads * width, model.state_groups * state
@@ -280,13 +256,13 @@ def _mix(model: Shape, letter: str) -> _Sublayer:
     moved = VALUE_BYTES * tokens * 2 * (convolved + 2 * values)  # convolution and scan, gate and norm: read and written
     moved += STATE_BYTES[letter] * tokens * values * state / CHUNK[letter]
     scan = AttentionCore(heads, width, state, flops, 0.0, "flash")
-    return _Sublayer(
-        matrices, scans=(scan,), moved=Operators(activation_bytes=float(moved), passes=3), separate=convolved,
-        split_parameters=conv + own, held=VALUE_BYTES * values,
+    return _layer(
+        "scan", tokens, matrices, Operators(activation_bytes=float(moved), passes=3), split_parameters=conv + own,
+        held=(Held(tokens * VALUE_BYTES * values, split=True), _unfused(tokens, convolved)), scans=(scan,),
     )  # fmt: skip
 
 
-def _transform(model: Shape, letter: str) -> _Sublayer:
+def _transform(model: Shape, letter: str) -> Layer:
     """Return an MLP or a mixture of experts, with activations, and copies of tokens to experts and back.
 
     Clamped activations and biases of experts follow Megatron-LM: core/fusions/fused_bias_geglu.py,
@@ -311,7 +287,8 @@ def _transform(model: Shape, letter: str) -> _Sublayer:
     )  # fmt: skip
     inputs = sum(one.visits * one.inputs for one in matrices if one.module == "down")
     gate = model.hidden * (routed_model and model.shared_gate)
-    return _Sublayer(matrices, moved=moved, separate=inputs * model.gated, parameters=gate)
+    held = (_unfused(s, inputs * model.gated),)
+    return _layer("mlp", s, matrices, moved, parameters=gate, held=held, input_bytes=VALUE_BYTES * s * model.hidden)
 
 
 def _mlp(model: Shape, width: int, visits: float = 1, copies: int = 1, expert: bool = False) -> list[Linear]:
@@ -338,21 +315,25 @@ def _routed_mlp(model: Shape) -> list[Linear]:
 
 
 def _layer(
-    name: str, s: int, linears: list[Linear], moved: Operators, *, norm_parameters: int, held: Sequence[Held],
-    input_bytes: float, cores: tuple[AttentionCore, ...] = (), scans: tuple[AttentionCore, ...] = (),
+    name: str, s: int, linears: list[Linear], moved: Operators, *, held: Sequence[Held], parameters: int = 0,
+    split_parameters: int = 0, input_bytes: float = 0.0, cores: tuple[AttentionCore, ...] = (),
+    scans: tuple[AttentionCore, ...] = (),
 ) -> Layer:  # fmt: skip
+    """Return a layer of these matrices, cores and scans for s tokens, with parameters and activations besides theirs.
+
+    `parameters` are on each GPU of a tensor-parallel group, `split_parameters` are split over it.
+    """
     products = s * sum(linear.flops for linear in linears)
     attention_core, scanned = (sum((one.flops for one in group), 0.0) for group in (cores, scans))
     plain = [linear for linear in linears if not linear.expert]
-
     return Layer(
         name,
         forward=products + attention_core + scanned,
         input_grad=products + 2 * (attention_core + scanned),
         weight_grad=float(products),
         attention_core=attention_core,
-        split_parameters=sum(linear.parameters for linear in plain if linear.parallel != "copy"),
-        copied_parameters=norm_parameters + sum(linear.parameters for linear in plain if linear.parallel == "copy"),
+        split_parameters=split_parameters + sum(linear.parameters for linear in plain if linear.parallel != "copy"),
+        copied_parameters=parameters + sum(linear.parameters for linear in plain if linear.parallel == "copy"),
         expert_parameters=sum(linear.parameters for linear in linears if linear.expert),
         held=(*held, *(one for linear in linears for one in _held(linear, s))),
         weight_grad_bytes=s * sum(one.held_bytes[0] + VALUE_BYTES * one.visits * one.outputs for one in linears),
@@ -384,6 +365,6 @@ def _sum(name: str, layers: list[Layer]) -> Layer:
 
 
 MLPS = "-E"
-_BY_LETTER: Mapping[str, Callable[[Shape, str], _Sublayer]] = {
+_BY_LETTER: Mapping[str, Callable[[Shape, str], Layer]] = {
     **dict.fromkeys("*+DW", _attend), **dict.fromkeys("MGK", _mix), **dict.fromkeys(MLPS, _transform),
 }  # fmt: skip
