@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ppsim import ConfigError
 from ppsim.config import make_config
 from ppsim.costs import find_device
 from ppsim.costs.host_time import (
@@ -281,8 +282,16 @@ def test_a_router_starts_as_many_kernels_as_megatrons_page_counts(exchange, unfu
         ("megatron-bridge 26.02", False, unfused),
     ):  # fmt: skip
         costs = qwen3_30b(framework=framework, expert_exchange=exchange, fused_router=own).costs
-        sent, back = (100, 45) if exchange == "all-to-all" else (0, 0)
+        sent, back = (200, 90) if exchange == "all-to-all" else (0, 0)
         assert block_launches(costs, costs.model.layers[1]) == (110 + starts + sent, 145 + starts + back)
+
+
+@pytest.mark.parametrize(("exchange", "sent", "back"), [("all-to-all", 100, 45), ("hierarchical", 0, 0)])
+def test_cuda_graphs_of_routers_leave_a_host_what_follows_the_first_message_of_an_exchange(exchange, sent, back):
+    costs = qwen3_30b(framework="megatron-core", expert_exchange=exchange, cuda_graphs="router").costs
+    assert block_launches(costs, costs.model.layers[1]) == (110 + sent, 145 + back)
+    with pytest.raises(ConfigError, match="must be true, false or router"):
+        qwen3_30b(cuda_graphs="attention")
 
 
 def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchanges():
@@ -293,9 +302,9 @@ def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchang
         return block_launches(config.costs, config.costs.model.layers[1])
 
     dense, router = (110, 145), 31
-    assert starts() == tuple(own + router + more for own, more in zip(dense, (100, 45), strict=True))
+    assert starts() == tuple(own + router + more for own, more in zip(dense, (200, 90), strict=True))
     assert starts(expert=1) == tuple(own + router for own in dense)
-    shared = tuple(own + router + more for own, more in zip(dense, (127, 80), strict=True))
+    shared = tuple(own + router + more for own, more in zip(dense, (227, 125), strict=True))
     assert starts(shared_experts=1) == shared
     latent = {"key_value_rank": 512, "rotary_head_size": 64, "value_head_size": 128, "key_value_heads": None}
     assert starts(shared_experts=1, **latent) == (shared[0] + 54, shared[1] + 60)
@@ -357,7 +366,7 @@ def test_experts_over_two_nodes_exchange_tokens_as_fast_as_published(exchange, s
     ("device", "gpus", "layout", "seconds"),
     [
         ("H100 SXM", 16, {"fp8": "tensor", "fused_router": True, "expert_exchange": "hierarchical"}, 28.94),
-        ("B200 SXM", 8, {"fp8": "block", "fused_router": True}, 27.05),
+        ("B200 SXM", 8, {"fp8": "block", "fused_router": True, "cuda_graphs": "router"}, 27.05),
     ],
 )
 def test_experts_in_fp8_are_as_slow_as_their_host(device, gpus, layout, seconds):

@@ -17,6 +17,8 @@ from ppsim.costs.setup import Setup
 # 0.272 ms (NVIDIA/TransformerEngine, pull request 3134; issue 1499 names the parts). Of it the GPU sees `start`.
 EXPERT_LAUNCH = 34e-6
 
+# Part of a plain exchange before its first message, which graphs of routers contain: numbers of tokens, a permutation.
+GRAPHED = 1 / 2
 MLP_KERNELS = 1 / 4  # kernels of a dense block's F that its MLP has: two products and an activation of twelve
 
 
@@ -35,7 +37,7 @@ def launch_seconds(setup: Setup) -> float:
     """
     layout, device = setup.layout, setup.cluster.device
     is_compiled = layout.run_by.facts.host.compiled and layout.chosen("fused")
-    if is_compiled or layout.chosen("cuda_graphs") or device.achieved is not None or device.operators is None:
+    if is_compiled or layout.chosen("cuda_graphs") is True or device.achieved is not None or device.operators is None:
         return 0.0
     return device.operators.start
 
@@ -80,11 +82,13 @@ def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
     if any(linear.module == "latent" for linear in layer.operators.products):
         launches.append(host.latent)
     if is_routed:
-        launches.append((layout.router_kernels, layout.router_kernels))
+        graphed = layout.chosen("cuda_graphs") == "router"
+        router, part = (0, 1 - GRAPHED) if graphed else (layout.router_kernels, 1)
+        launches.append((router, router))
         if setup.model.shared_experts:
             launches.append(host.shared)
         if layout.regroups(setup.model):
-            launches.append(host.exchange)
+            launches.append((part * host.exchange[0], part * host.exchange[1]))
     return sum(forward for forward, _ in launches), sum(backward for _, backward in launches)
 
 

@@ -189,7 +189,10 @@ class Layout:
     )
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
     fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)", True)
-    cuda_graphs: bool | None = _by_framework("CUDA graphs launch the kernels, so no GPU waits for its host")
+    cuda_graphs: bool | str | None = _by_framework(
+        "CUDA graphs launch the kernels, so no GPU waits for its host; `router`: those of routers and before exchanges",
+        rule=rules.rule(lambda value: isinstance(value, bool) or value == "router", "must be true, false or router"),
+    )
     launch_blocking: bool = _policy("the host waits for each kernel before the next (CUDA_LAUNCH_BLOCKING=1)")
     overlap: bool | str = declared(
         "an OVERLAP_F_B slot hides collectives behind computation: `true` all of them, `two-stream` the exchange of "

@@ -36,8 +36,9 @@ OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.
 # PyTorch takes 1, of Triton 3, a collective 7 and 6. Kernels of core/transformer of d98e8a6 beyond a dense block's:
 # latent: two products, a norm, and 27 that rotate, split and join (multi_latent_attention.py). shared: an MLP.
 # exchange (moe/token_dispatcher.py): a norm, three all-to-alls, ten of Triton that permute, sort and go back, copies of
-# numbers of tokens to the host, and lists of experts' tensors.
-HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(100, 45))
+# numbers of tokens to the host, and lists of experts' tensors, twice: views, allocations and streams start no kernel
+# but take the host's time (docs/discussions/deepseek-v3-gb200-optimization of 8d194675, 2). Chosen with all seen steps.
+HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(200, 90))
 # Its FSDP overlaps a block's reduction with the backward of the next, and with --fsdp-double-buffer holds the gradients
 # of these two: docs/user-guide/features/megatron_fsdp.md. A gradient that one GPU alone holds is added to itself with
 # each microbatch: issue 6660, fixed in September 2026 (6773).
