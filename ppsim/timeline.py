@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, cached_column, closed, equal, of_class
+from ppsim.base.immutable import Columns, EqualColumns, SizedColumns, as_class, cached_column, equal, read_only
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import run_plan
@@ -80,7 +80,7 @@ class TimelineColumns(Columns):
         framework: str = "",
     ):
         # A column that RowEnds lacks is empty, or follows from the ends in the cached columns below.
-        found = {name: closed(column) for name, column in (Times._field_defaults | times._asdict()).items()}
+        found = {name: read_only(column) for name, column in (Times._field_defaults | times._asdict()).items()}
         vars(self).update(plan=plan, table=table, costs=costs, engine=engine, framework=framework, **found)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class TimelineColumns(Columns):
 
     def changed(self, **attributes: Any) -> Self:
         """Return the same timeline with other attributes, such as the `fills` of its charts; its times stay."""
-        return of_class(type(self), self, **attributes)
+        return as_class(type(self), self, **attributes)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} cannot be set: a timeline is never changed; simulate again with other costs")

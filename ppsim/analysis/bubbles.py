@@ -124,7 +124,7 @@ def _computing_pace(run: TimelineColumns) -> float:
 def _stream_pace(run: TimelineColumns) -> float:
     """Return the seconds that the busiest stream of gathers or reductions needs for one iteration."""
     devices, streams = run.schedule.devices, (run.plan.gathers, run.plan.reductions)
-    needed = [np.bincount(one.device, one.seconds, minlength=devices).max() for one in streams if one is not None]
+    needed = [np.bincount(work.device, work.seconds, minlength=devices).max() for work in streams if work is not None]
     return float(max(needed, default=0.0)) / run.schedule.iterations
 
 
@@ -235,4 +235,4 @@ def largest_level(
     times, levels = np.append(-np.inf, times), np.append(before, levels)
     begin = np.searchsorted(times, first, "right") - 1
     end = np.maximum(np.searchsorted(times, last, "left"), begin + 1)
-    return np.array([levels[one:other].max() for one, other in zip(begin, end, strict=True)])
+    return np.array([levels[start:stop].max() for start, stop in zip(begin, end, strict=True)])

@@ -61,17 +61,17 @@ def fill_items(given: AnyItems, place: str = "items") -> tuple[FillItem, ...]:
     listed: Any = given
     if isinstance(listed, str) or not isinstance(listed, Iterable):
         raise ConfigError(f"{place}: {shown(given)} must be a list of items, {EXAMPLE}")
-    found = tuple(_item(one, f"{place}[{number}]") for number, one in enumerate(listed))
-    if not found:
+    items = tuple(_item(item, f"{place}[{number}]") for number, item in enumerate(listed))
+    if not items:
         raise ConfigError(f"{place}: is empty; list items, {EXAMPLE}")
-    return found
+    return items
 
 
-def _item(one: Any, place: str) -> FillItem:
-    if isinstance(one, FillItem):
-        return one
+def _item(given: Any, place: str) -> FillItem:
+    if isinstance(given, FillItem):
+        return given
     keys = [key.name for key in declarations(FillItem)]
-    entry = checked_entry(one, place, f"an item, {EXAMPLE}", keys, ["duration"])
+    entry = checked_entry(given, place, f"an item, {EXAMPLE}", keys, ["duration"])
     with error_at(f"{place}: "):
         return FillItem(**as_python(entry, place))
 
@@ -139,7 +139,9 @@ def fill(
     """
     checked = fill_items(items)
     placement = _Placement(run, checked, headroom, capacity)
-    for number in sorted(range(len(checked)), key=lambda one: (checked[one].is_endless, -checked[one].duration)):
+    for number in sorted(
+        range(len(checked)), key=lambda number: (checked[number].is_endless, -checked[number].duration)
+    ):
         placement.place(number)
     return placement.result()
 
@@ -149,16 +151,16 @@ class _Placement:
 
     def __init__(self, run: TimelineColumns, items: Sequence[FillItem], headroom: float, capacity: float | str | None):
         self.run, self.items = run, tuple(items)
-        for number, one in enumerate(items):
-            if one.device is not None and one.device >= run.schedule.devices:
+        for number, item in enumerate(items):
+            if item.device is not None and item.device >= run.schedule.devices:
                 raise ConfigError(
-                    f"items[{number}]: device={one.device} does not exist; the run has devices 0 to "
+                    f"items[{number}]: device={item.device} does not exist; the run has devices 0 to "
                     f"{run.schedule.devices - 1}"
                 )
         self.begin = float(run.device_start.min())
         self.idle = self.free = _idle(run)  # free: what no piece uses
         self.usable: float | None = None
-        if any(one.memory for one in items):
+        if any(item.memory for item in items):
             self.curves = [_memory_curve(run, device) for device in range(run.schedule.devices)]
             self.usable = usable_memory(device_memory(run), headroom, capacity)
         self.left = [0] * len(items)
@@ -181,11 +183,11 @@ class _Placement:
     def _with_memory(self, idle: IdleSpans, memory: float) -> tuple[IdleSpans, np.ndarray]:
         """Return the parts of idle time in which a device can hold `memory` more bytes, and the index of each."""
         assert self.usable is not None  # noqa: S101 - some item has memory
-        most, parts = self.usable * (1 + _EXACT) - memory, []
+        highest, parts = self.usable * (1 + _EXACT) - memory, []
         for device, (times, levels) in enumerate(self.curves):
             mine = np.flatnonzero(idle.device == device)
             start, end = idle.start[mine], idle.end[mine]
-            free = levels <= most
+            free = levels <= highest
             if not free.all():
                 changes = np.flatnonzero(np.diff(free, prepend=False, append=False))
                 edges = np.append(times, np.inf)[changes]
@@ -197,24 +199,24 @@ class _Placement:
 
     def place(self, number: int) -> None:
         """Place the pieces of an item, into the shortest spans first."""
-        one = self.items[number]
-        spans, source = self._spans(self.free, one.memory, one.release, one.device)
-        wanted, seconds = MAX_PIECES if isinstance(one.count, str) else one.count, spans.seconds
-        shortest = np.flatnonzero(seconds >= one.duration * (1 - _EXACT))
+        item = self.items[number]
+        spans, source = self._spans(self.free, item.memory, item.release, item.device)
+        wanted, seconds = MAX_PIECES if isinstance(item.count, str) else item.count, spans.seconds
+        shortest = np.flatnonzero(seconds >= item.duration * (1 - _EXACT))
         if wanted < len(shortest):
             shortest = shortest[seconds[shortest] <= np.partition(seconds[shortest], wanted)[wanted]]
         shortest = shortest[np.argsort(seconds[shortest], kind="stable")]
         device, start, end, source = (column[shortest] for column in (*spans, source))
-        fitting = np.maximum(np.floor((end - start) / one.duration * (1 + _EXACT)), 1.0)
+        fitting = np.maximum(np.floor((end - start) / item.duration * (1 + _EXACT)), 1.0)
         before = np.cumsum(fitting) - fitting
-        if one.is_endless and fitting.sum() > wanted:
+        if item.is_endless and fitting.sum() > wanted:
             raise ConfigError(f"items[{number}]: more than {MAX_PIECES:,} pieces fit; give longer ones, or a count")
         used = before < wanted
         pieces, device, start, end = np.minimum(fitting, wanted - before)[used], device[used], start[used], end[used]
-        end = np.minimum(start + pieces * one.duration, end)
+        end = np.minimum(start + pieces * item.duration, end)
         self.free = _without(self.free, IdleSpans(device, start, end), source[used])
         self.rows.append(np.array([np.full(len(device), number), device, start, end, pieces]))
-        self.left[number] = 0 if one.is_endless else wanted - int(pieces.sum())
+        self.left[number] = 0 if item.is_endless else wanted - int(pieces.sum())
 
     def result(self) -> Filling:
         """Return the pieces and what is left."""
@@ -222,7 +224,7 @@ class _Placement:
         pieces = pieces.astype(np.int64)
         item, device = (np.repeat(column.astype(np.int32), pieces) for column in (item, device))
         within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        duration = np.array([one.duration for one in self.items])[item]
+        duration = np.array([work.duration for work in self.items])[item]
         start = np.repeat(start, pieces) + within * duration
         end = np.minimum(start + duration, np.repeat(until, pieces))
         order = np.lexsort((start, device))
@@ -233,7 +235,7 @@ class _Placement:
         before = after = None
         if self.usable is not None:
             before, after = np.asarray(peak_memory(self.run)), self._peaks(item, device, start, end)
-        names = tuple(one.name for one in self.items)
+        names = tuple(work.name for work in self.items)
         fills = FillSpans(device, np.full(len(item), -1, np.int32), start, end, None, item, names)
         return Filling(
             item, device, start, end, self.items, np.array(self.left, np.int64), *seconds, too_little, too_short,
@@ -244,7 +246,7 @@ class _Placement:
     def _peaks(self, item: np.ndarray, device: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Return the peak of each device in bytes, with these pieces."""
         peaks = np.array(peak_memory(self.run))
-        memory = np.array([one.memory for one in self.items])[item]
+        memory = np.array([work.memory for work in self.items])[item]
         for number in np.unique(device).tolist():
             mine = device == number
             times, levels = self.curves[number]
@@ -254,8 +256,8 @@ class _Placement:
 
     def _room(self) -> IdleSpans:
         """Return the idle spans that are long enough for the shortest piece and have memory for the smallest item."""
-        shortest, least = min(one.duration for one in self.items), min(one.memory for one in self.items)
-        spans, _ = self._spans(self.idle, least)
+        shortest, smallest = min(item.duration for item in self.items), min(item.memory for item in self.items)
+        spans, _ = self._spans(self.idle, smallest)
         long = spans.seconds >= shortest * (1 - _EXACT)
         return IdleSpans(*(column[long] for column in spans))
 
@@ -265,13 +267,14 @@ class _Placement:
         Only items count that may run on the device and are left over or endless; without any, nothing is unusable.
         """
         devices = self.run.schedule.devices
-        wanting = [one for one, left in zip(self.items, self.left, strict=True) if left or one.is_endless]
+        wanting = [item for item, left in zip(self.items, self.left, strict=True) if left or item.is_endless]
         little, short = np.zeros((2, devices))
-        allowed = [[one for one in wanting if one.device in (None, device)] for device in range(devices)]
-        least = [min((one.memory for one in mine), default=None) for mine in allowed]
-        shortest = np.array([min((one.duration for one in mine), default=0.0) for mine in allowed]) * (1 - _EXACT)
-        for memory in {one for one in least if one is not None}:
-            chosen = np.array([one == memory for one in least])
+        allowed = [[item for item in wanting if item.device in (None, device)] for device in range(devices)]
+        smallest = [min((item.memory for item in items), default=None) for items in allowed]
+        durations = [min((item.duration for item in items), default=0.0) for items in allowed]
+        shortest = np.array(durations) * (1 - _EXACT)
+        for memory in {needed for needed in smallest if needed is not None}:
+            chosen = np.array([needed == memory for needed in smallest])
             usable, _ = self._spans(self.free, memory)
             too_short = np.where(usable.seconds < shortest[usable.device], usable.seconds, 0.0)
             short += chosen * np.bincount(usable.device, too_short, devices)

@@ -13,32 +13,27 @@ import numpy as np
 Value = TypeVar("Value")
 
 
-def unwritable(column: np.ndarray) -> np.ndarray:
-    """Return a read-only view of `column`, or of its copy if it is itself a view of an array that can be written.
+def read_only(value: Any) -> Any:
+    """Return an array as a read-only view, also inside tuples and dicts; return any other value unchanged.
 
-    NumPy does not let anyone make this view writable again.
+    NumPy does not let anyone make this view writable again. A view of an array that can be written is copied first.
     """
-    if column.base is not None and getattr(column.base, "flags", column.flags).writeable:
-        column = column.copy()
-    column.flags.writeable = False
-    return column.view() if column.base is None else column
-
-
-def closed(value: Any) -> Any:
-    """Return an array read-only, also inside tuples and dicts; return any other value unchanged."""
     if isinstance(value, np.ndarray):
-        return unwritable(value)
+        if value.base is not None and getattr(value.base, "flags", value.flags).writeable:
+            value = value.copy()
+        value.flags.writeable = False
+        return value.view() if value.base is None else value
     if type(value) is dict:
-        return {key: closed(part) for key, part in value.items()}
+        return {key: read_only(part) for key, part in value.items()}
     if not isinstance(value, tuple):
         return value
-    parts = map(closed, value)
+    parts = map(read_only, value)
     return tuple(parts) if type(value) is tuple else type(value)(*parts)
 
 
 def cached_column(make: Callable[[Any], Value]) -> cached_property[Value]:
     """Return a cached property whose arrays are read-only."""
-    return cached_property(wraps(make)(lambda owner: closed(make(owner))))
+    return cached_property(wraps(make)(lambda owner: read_only(make(owner))))
 
 
 def cached_on(view: Callable[..., Value]) -> Callable[..., Value]:
@@ -49,7 +44,7 @@ def cached_on(view: Callable[..., Value]) -> Callable[..., Value]:
     def cached_view(columns: Any, *others: Any) -> Value:
         cache, key = vars(columns), f"{name}{others or ''}"
         if key not in cache:
-            cache[key] = closed(view(columns, *others))
+            cache[key] = read_only(view(columns, *others))
         return cache[key]
 
     return cached_view
@@ -72,7 +67,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def of_class(kind: type[Value], holder: Any, **changed: Any) -> Value:
+def as_class(kind: type[Value], holder: Any, **changed: Any) -> Value:
     """Return an object of the class `kind` with the attributes of another object, some of them changed."""
     made = kind.__new__(kind)
     vars(made).update(vars(holder), **changed)
@@ -87,7 +82,7 @@ class Columns:
         return {name: vars(self)[name] for name in dict.fromkeys(names) if name in vars(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({name: closed(value) for name, value in state.items()})
+        vars(self).update({name: read_only(value) for name, value in state.items()})
 
 
 class EqualColumns(Columns):
@@ -97,7 +92,7 @@ class EqualColumns(Columns):
     """
 
     def __post_init__(self) -> None:
-        vars(self).update({name: closed(value) for name, value in vars(self).items()})
+        vars(self).update({name: read_only(value) for name, value in vars(self).items()})
 
     def __eq__(self, other: object) -> bool:
         return equal(self, other) if type(self) is type(other) else NotImplemented

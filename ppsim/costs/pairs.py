@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from ppsim.base.immutable import unwritable
+from ppsim.base.immutable import read_only
 
 
 def equal_for_all_pairs(value: float, devices: int) -> np.ndarray:
     """Return a read-only matrix of one value, (devices, devices), in the memory of that value."""
     # A closed base: CostTable would copy a view of an array that can be written.
-    return np.broadcast_to(unwritable(np.array(value)), (devices, devices))
+    return np.broadcast_to(read_only(np.array(value)), (devices, devices))
 
 
 def by_sender(value: np.ndarray) -> np.ndarray:
     """Return a read-only matrix by [sender, receiver] of the senders' values, (devices,), in the memory of these."""
     if np.all(value == value[0]):
         return equal_for_all_pairs(float(value[0]), len(value))
-    return np.broadcast_to(unwritable(value[:, None]), (len(value), len(value)))
+    return np.broadcast_to(read_only(value[:, None]), (len(value), len(value)))
 
 
 def values_by_node(node: np.ndarray, inside: float, between: float) -> np.ndarray:

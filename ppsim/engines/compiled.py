@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import call_compiled, kernel
-from ppsim.base.immutable import unwritable
+from ppsim.base.immutable import read_only
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
@@ -163,7 +163,7 @@ def queued_times(plan: Plan, posts: Posts, run: QueuedRun) -> Times:
         of_transfers = np.append(0, np.cumsum(run.posts.item < rows))
         made = of_transfers[run.devices.next_post] - of_transfers[run.posts.offsets[:-1]]
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, run.devices.position, made, arrived)
-    times = unwritable(run.times)  # so that a timeline need not copy its columns
+    times = read_only(run.times)  # so that a timeline need not copy its columns
     first_copy = rows + (0 if plan.gathers is None else len(plan.gathers.seconds))
     of_rows, gathers, copies, barriers = (part.T for part in np.split(times, [rows, first_copy, items.first_barrier]))
     unshard, copy, barrier = (part[TRANSFER_START:] for part in (gathers, copies, barriers))

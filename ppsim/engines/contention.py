@@ -37,19 +37,14 @@ SENDER, TURN = 4, 5  # further columns of `Items.links`: another device that may
 
 
 class Lines(NamedTuple):
-    """Lines before ports; the line of a switch is a port for one copy.
+    """Lines before ports; the line of a switch is a port for one copy."""
 
-    By port: how many items it still takes, and the first and the last in its line.
-    """
-
-    # int32 (items, ports on a path): the ports that each item goes through, or -1; and the item behind it in each line
-    ports: np.ndarray
-    behind: np.ndarray
-    # int32 (posts + items,): the item of each turn: that of a SEND, or after all posts any other
-    of_turn: np.ndarray
-    free: np.ndarray
-    head: np.ndarray
-    tail: np.ndarray
+    ports: np.ndarray  # int32 (items, ports on a path): the ports that each item goes through, or -1
+    behind: np.ndarray  # int64, likewise: the item behind it in the line of each port, or -1
+    of_turn: np.ndarray  # int32 (posts + items,): the item of each turn; turns are the posts, then the items
+    free: np.ndarray  # int64 (ports,): the number of items that a port still takes
+    head: np.ndarray  # int64 (ports,): the first item in its line, or -1
+    tail: np.ndarray  # int64 (ports,): the last item in its line, or -1
 
 
 class Agenda(NamedTuple):

@@ -79,7 +79,7 @@ class EventModel:
     def run(self) -> Times:
         """Return the times of everything in the plan; DeadlockError."""
         posts, devices = self.plan.posts, range(self.plan.schedule.devices)
-        processes = [self.run_async(one) if posts is None else self.run_queued(one, posts) for one in devices]
+        processes = [self.run_async(d) if posts is None else self.run_queued(d, posts) for d in devices]
         self.optimizer.follow(list(map(self.env.process, processes)), self.reductions.ended)
         self.env.run()
         self.copies.join = self.copies.leave = None  # a model that refers to itself would stay until collected
@@ -369,7 +369,10 @@ class PortLines:
         self.free: list[int] = []
         self.turn: dict[int, int] = {}
         if ports is not None and posts is not None:
-            self.ports_of = {at: [one for one in own if one >= 0] for at, own in enumerate(ports.of_transfer.tolist())}
+            self.ports_of = {
+                transfer: [port for port in path if port >= 0]
+                for transfer, path in enumerate(ports.of_transfer.tolist())
+            }
             self.free = ports.capacity.tolist()
             sends = np.flatnonzero(posts.is_send)  # lower sender first, then program order
             self.turn = dict(zip(posts.transfer[sends].tolist(), sends.tolist(), strict=True))

@@ -27,7 +27,7 @@ class Posts(DeviceLists):
     queue: np.ndarray  # int32 (posts,): the FIFO that the post joins on its own device; equal numbers mean one FIFO
 
     def between_rows(self, offsets: np.ndarray) -> np.ndarray:
-        """Return by row the transfers posted since the row before it; device d has rows `offsets[d]:offsets[d + 1]`."""
+        """Return for each row the number of posts between the row before it and it; `offsets` are those of the rows."""
         rows = int(offsets[-1])
         made = self.before < offsets[self.device + 1]
         return np.bincount(self.before[made], minlength=rows)

@@ -19,7 +19,7 @@ from ppsim.base.errors import (
     listing,
 )
 from ppsim.base.files import write_atomically
-from ppsim.base.immutable import of_class
+from ppsim.base.immutable import as_class
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, described
 from ppsim.base.tables import html_table
 from ppsim.checks.faults import pytorch_faults, validate
@@ -53,7 +53,7 @@ class Schedule(ScheduleColumns):
         """Return a Schedule with these columns, or a Program if they hold transfers or sharding actions."""
         if isinstance(columns, cls):
             return columns
-        return of_class(Program if columns.is_program else cls, columns)
+        return as_class(Program if columns.is_program else cls, columns)
 
     @classmethod
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
@@ -142,7 +142,7 @@ class Program(Schedule):
     @cached_property
     def schedule(self) -> Schedule:
         """Schedule of the compute actions alone."""
-        return of_class(Schedule, self.compute)
+        return as_class(Schedule, self.compute)
 
     def receive_buffers(self, pool: str = "stage") -> ReceiveBuffers:
         """Return the buffers of all receives: how long each one lives, its slot, and each device's peak.
@@ -329,7 +329,7 @@ def with_offload(schedule: Schedule, stages: str = "all") -> Program:
         The lists hold other actions, or `stages` is another text.
     """
     validate(schedule)
-    return of_class(Program, add_copies(schedule, stages))
+    return as_class(Program, add_copies(schedule, stages))
 
 
 @checked_call()
@@ -401,4 +401,4 @@ def lower(
     if not isinstance(schedule, ScheduleColumns):
         raise ConfigError(f"lower takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
     validate(schedule)
-    return of_class(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead)))
+    return as_class(Program, lower_schedule(schedule, sharded, receive, Window(max_active_stages, look_ahead)))

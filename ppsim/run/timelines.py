@@ -26,7 +26,7 @@ from ppsim.analysis.memory import (
     memory_parts_over_time,
     static_memory,
 )
-from ppsim.base.immutable import closed, of_class
+from ppsim.base.immutable import as_class, read_only
 from ppsim.base.rules import checked_call, checked_methods
 from ppsim.base.units import counted, seconds_text
 from ppsim.interop.result import result_document
@@ -63,7 +63,7 @@ class Timeline(TimelineColumns):
     @classmethod
     def of(cls, columns: TimelineColumns) -> Timeline:
         """Return a Timeline with these columns."""
-        return of_class(cls, columns)
+        return as_class(cls, columns)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -114,7 +114,7 @@ class Timeline(TimelineColumns):
 
         def __getattr__(self, name: str) -> Any:
             if name in MEASURES:
-                return closed(MEASURES[name].of(self))
+                return read_only(MEASURES[name].of(self))
             raise AttributeError(f"a timeline has no {name}; its measures are {', '.join(MEASURES)}")
 
     @property
@@ -138,7 +138,7 @@ class Timeline(TimelineColumns):
 
         The unit is that of `peak_activations`. Both arrays have one entry per change, in time order.
         """
-        return closed(activations_over_time(self, device))
+        return read_only(activations_over_time(self, device))
 
     @property
     def static_memory(self) -> np.ndarray | None:
@@ -146,7 +146,7 @@ class Timeline(TimelineColumns):
 
         A stage that two devices hold counts on both. Weights count once per version that the device stores.
         """
-        return closed(static_memory(self))
+        return read_only(static_memory(self))
 
     def memory_over_time(self, device: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the step curve of a device's memory: times in seconds, and bytes from each time on.
@@ -155,7 +155,7 @@ class Timeline(TimelineColumns):
         sender it holds its buffer from its start to its end. At equal times memory is freed before it is taken. Raises
         CostError if the costs do not give the bytes held.
         """
-        return closed(memory_over_time(self, device))
+        return read_only(memory_over_time(self, device))
 
     def memory_parts_over_time(self, device: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return the curve of `memory_over_time` by part: times in seconds, bytes of each part from each time on.
@@ -163,7 +163,7 @@ class Timeline(TimelineColumns):
         The parts are weights, gradients, optimizer_state, activations and transfer_buffers. Activations that a backward
         recomputes count as activations.
         """
-        times, levels = closed(memory_parts_over_time(self, device))
+        times, levels = read_only(memory_parts_over_time(self, device))
         return times, dict(zip(PARTS, levels, strict=True))
 
     def memory(self) -> Memory:
@@ -199,11 +199,11 @@ class Timeline(TimelineColumns):
 
     def critical_path(self) -> np.ndarray:
         """Return the actions of the chain that sets the makespan, in time order, as indices into `start` and `end`."""
-        return closed(critical_path(self))
+        return read_only(critical_path(self))
 
     def slack(self) -> np.ndarray:
         """Return the seconds by which each action can grow without a longer makespan, one entry per action."""
-        return closed(slack(self))
+        return read_only(slack(self))
 
     def sensitivities(self) -> Sensitivities:
         """Return the seconds of step per second of each kind, stage, device and link."""

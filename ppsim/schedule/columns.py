@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, unwritable
+from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, read_only
 from ppsim.base.rules import argument, checked_methods, is_whole, whole_number
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
@@ -78,18 +78,18 @@ class ScheduleColumns:
     ):
         devices = len(offsets) - 1
         self.__dict__.update(
-            kind=unwritable(kind),
-            stage=unwritable(stage),
-            microbatch=unwritable(microbatch),
-            offsets=unwritable(offsets),
-            joined=unwritable(np.zeros(len(kind), bool) if joined is None else joined),
-            idle=unwritable(np.empty((0, 2), np.int32) if idle is None else idle),
+            kind=read_only(kind),
+            stage=read_only(stage),
+            microbatch=read_only(microbatch),
+            offsets=read_only(offsets),
+            joined=read_only(np.zeros(len(kind), bool) if joined is None else joined),
+            idle=read_only(np.empty((0, 2), np.int32) if idle is None else idle),
             name=visible(name),
             slices=argument("slices", slices, whole_number(1, MAX_SLICES), ScheduleError),
             iterations=iterations,
-            weight_versions=unwritable(np.ones(devices, np.int64) if weight_versions is None else weight_versions),
-            evicted=unwritable(np.empty((0, 3), np.int32) if evicted is None else evicted),
-            prefetched=unwritable(np.empty((0, 2), np.int32) if prefetched is None else prefetched),
+            weight_versions=read_only(np.ones(devices, np.int64) if weight_versions is None else weight_versions),
+            evicted=read_only(np.empty((0, 3), np.int32) if evicted is None else evicted),
+            prefetched=read_only(np.empty((0, 2), np.int32) if prefetched is None else prefetched),
             is_valid=is_valid,
             found=found,
         )
@@ -103,7 +103,7 @@ class ScheduleColumns:
             raise ScheduleError(f"source={shown(source)} must hold one row number per action")
         self.__dict__["is_valid"] = True
         if source is not None:
-            self.__dict__["source"] = unwritable(source)
+            self.__dict__["source"] = read_only(source)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles carry: the arguments of the constructor, without cached views."""
@@ -160,7 +160,7 @@ class ScheduleColumns:
 
     @cached_column
     def recomputed(self) -> np.ndarray:
-        """Column that is True if the stage and microbatch of a row have an R, bool."""
+        """True for each row whose stage and microbatch have an R; bool."""
         cell = self.stage.astype(np.int64) * self.microbatches + self.microbatch
         return np.isin(cell, cell[self.kind == Kind.R])
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import call_compiled, call_fastest, kernel
-from ppsim.base.immutable import list_numbers, unwritable
+from ppsim.base.immutable import list_numbers, read_only
 from ppsim.schedule.barriers import find_barriers, with_barriers
 from ppsim.schedule.columns import ScheduleColumns
 
-_NO_KIND, _NO_STAGE = unwritable(np.empty(0, np.int8)), unwritable(np.empty(0, np.int32))
+_NO_KIND, _NO_STAGE = read_only(np.empty(0, np.int8)), read_only(np.empty(0, np.int32))
 
 
 class Lengths(NamedTuple):
@@ -72,8 +72,8 @@ def _run_slots(
     seconds[second], seconds[second - 1] = seconds[second - 1], 0.0
     is_second = np.append(fused, False)
     moved = (source + is_second[source + 1]).astype(source.dtype)
-    slots = lengths._replace(seconds=unwritable(seconds))
-    position, end, busy = run_lists(offsets, unwritable(moved), slots, None, always_compiled)
+    slots = lengths._replace(seconds=read_only(seconds))
+    position, end, busy = run_lists(offsets, read_only(moved), slots, None, always_compiled)
     end[second - 1] = end[second]
     return position - is_second[position], end, busy
 
@@ -82,9 +82,9 @@ def _run_slots(
 def run_rows(offsets, source, lengths, position, row_end, busy):
     """Fill `row_end`, `busy` (the sum of each list's lengths) and `position` (the row at which each list has stopped).
 
-    The end of a row that has not run is -1, or -2 - d if list d waits for it. `also_waiting[d]` then has the value
-    before: the next list that waits for the row. Only ends are stored: the fewer columns a list reads and writes
-    between two waits, the fewer cache misses. `0 <= row` spares Numba a test for negative indices, 6 % of a call.
+    The end of a row that has not run is -1, or -2 - d if list d waits for it. `also_waiting[d]` then holds the entry
+    that d has replaced, so that all lists that wait for one row form a chain. Only ends are stored: the fewer columns a
+    list reads and writes between two waits, the fewer cache misses. `0 <= row` spares Numba a test for negative ones.
     """
     kind, stage, stages, seconds, waits = lengths
     lists = len(offsets) - 1
