@@ -95,6 +95,13 @@ def test_kernels_of_a_hierarchical_exchange_permute_tokens_in_eager_steps_too():
     assert plain == pytest.approx(2 * norms + 2 * once)
 
 
+@pytest.mark.parametrize(("exchange", "spared"), [("hierarchical", 2), ("all-to-all", 0)])
+def test_automodel_compiles_the_activation_of_experts_behind_deepep_in_eager_steps_too(exchange, spared):
+    layout = {"expert": 2, "data": 2, "fused": False, "expert_exchange": exchange}
+    eager, compiled = (work(framework=name, **layout).activations for name in ("torchtitan", "automodel"))
+    assert eager - compiled == pytest.approx(spared * TOKENS * VISITS * 32 * 2 * 3 / 2 / 100)
+
+
 @pytest.mark.parametrize(("layout", "copies"), [({}, 4), ({"data": 4, "expert": 4}, 4), ({"tensor": 2}, 8)])
 def test_torchtitan_copies_tokens_four_times_and_all_of_them_where_an_expert_is_split(layout, copies):
     layout = layout | {"sequence_parallel": "tensor" in layout}

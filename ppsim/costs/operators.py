@@ -172,6 +172,7 @@ class GpuShare(NamedTuple):
     router_kernels: int = 0
     norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
     permutes_separately: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
+    activates_experts: bool = False  # True if one kernel activates experts, even if others are not fused
 
 
 class Computation(NamedTuple):
@@ -214,7 +215,8 @@ def computation(rates: Rates, operators: Operators, sequence: int, share: GpuSha
     products = [_product(rates, linear, share) for linear in operators.products]
     cores = [_core(rates, core, sequence, share) for core in operators.cores]
     passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    routed = 0.0 if share.casts.fused_experts else operators.routed_bytes * passing
+    routed = operators.routed_bytes * (share.sequences if share.activates_experts else passing)
+    routed = 0.0 if share.casts.fused_experts else routed
     normed = share.norm_passes * share.sequences
     activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
     activations = rates.streaming((activations + routed) / share.tensor)

@@ -134,6 +134,7 @@ class Setup:
             router_kernels=layout.router_kernels,
             norm_passes=1.0 if fuses_norms else moves.norm,
             permutes_separately=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
+            activates_experts=moves.experts and layout.chosen("expert_exchange") == "hierarchical",
         )
 
     def _at_one_rate(self, layer: Layer) -> Computation:

@@ -73,6 +73,7 @@ class Moves(NamedTuple):
     loss_forward: float = 0.0
     loss_backward: float = 0.0
     gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
+    experts: bool = False  # True if one kernel activates experts behind DeepEP or HybridEP, even if nothing is fused
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own
     step: float = 0.0  # bytes of a GPU's parameter at the end of a step: norm of the gradient, clipping, setting to 0
 
