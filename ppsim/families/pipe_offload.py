@@ -9,7 +9,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError, shown
 from ppsim.base.rules import is_number
-from ppsim.families.grouped_by_slots import grouped_by_slots
+from ppsim.families.grouped import grouped_by_slots
 from ppsim.families.registry import family, require_count
 from ppsim.lowering.rows import insert_at, row_tables
 from ppsim.schedule.columns import ScheduleColumns
