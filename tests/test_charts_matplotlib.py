@@ -1090,13 +1090,16 @@ def test_a_schedule_has_one_look_in_all_charts_and_its_variants_have_others():
 def test_eleven_lines_have_names_at_their_ends_and_as_many_colours_as_there_are():
     lines = {f"schedule-{number}": [(4, 9.0), (8, 1.0 + number / 9)] for number in range(11)}
     figure = draw_lines({**lines, "one that coincides": lines["schedule-3"]}, "m", "step", "seconds")
-    names = {text.get_text() for text in figure.axes[0].texts}
+    names = {text.get_text() for text in figure.axes[0].texts} - {""}  # leaders have no text
     assert names == {*lines} - {"schedule-3"} | {"schedule-3, one that\ncoincides"}
     assert not figure.legends
     assert len({line.get_color() for line in figure.axes[0].lines}) == len(COLOURS["light"]) - 1
     figure.draw_without_rendering()
-    boxes = sorted((Text.get_window_extent(text) for text in figure.axes[0].texts), key=lambda box: box.y0)
+    written = [text for text in figure.axes[0].texts if text.get_text()]
+    boxes = sorted((Text.get_window_extent(text) for text in written), key=lambda box: box.y0)
     assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    keys = [(line.get_color(), line.get_marker()) for line in figure.axes[0].lines[11:]]  # before the names
+    assert len({*keys}) == len(keys) == 11
 
 
 def test_a_sweep_is_drawn_over_a_key_with_several_numbers_that_ran():
@@ -1154,8 +1157,9 @@ def test_a_run_looks_alike_in_the_lines_and_the_front_of_a_sweep_and_all_schedul
         if part.get_label() in looks:  # hanayo, chimera, stp, 1f1b-v, v-half, v-min, dualpipe
             assert to_hex(part.get_facecolor()[0]) == looks[part.get_label()][0]
     assert len({*looks} & {*symbols}) > 5
-    assert [text.get_text() for text in front.legends[0].get_texts()] == ["Pareto front, without gains under 0.5 %"]
-    assert not [text for text in front.axes[0].texts if text.get_text() == "16" and text.xy[0] != 4.0]  # v-min is alone
+    assert [text.get_text() for text in front.legends[0].get_texts()] == ["Pareto front"]
+    alone = (4.0, pytest.approx(9.0))  # v-min and dualpipe
+    assert not [text for text in front.axes[0].texts if text.get_text() == "16" and text.xy[0] not in alone]
 
 
 def test_a_measure_that_is_unknown_is_not_drawn():
@@ -1274,7 +1278,7 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     lines, front = sweep.plot(width=width, theme=theme), sweep.plot_front(limit=9.0, width=width, theme=theme)
     looks = {line.get_label(): (line.get_color(), line.get_marker()) for line in lines.axes[0].lines}
     keys = dict(zip(*reversed(front.axes[0].get_legend_handles_labels()), strict=True))
-    assert "Pareto front, without gains under 0.5 %" in keys  # dualpipe gains less
+    assert "Pareto front" in keys
     assert "beyond the axis: gpipe, 16–64 microbatches per device" in keys
     shown = [name for name in over["schedule.name"] if name in keys]
     assert [*{*over["schedule.name"]} - {*shown}] == ["gpipe"]
@@ -1284,7 +1288,7 @@ def test_a_schedule_looks_alike_in_all_charts_of_a_sweep_whose_words_lie_within_
     assert len({to_hex(keys[name].get_facecolor()[0]) for name in shown}) == 5
     written = [text.get_text() for text in front.axes[0].texts]
     assert "zb-v, 16" in written  # 16 alone might be that of another schedule of its column
-    assert {"zb-v, 64", "dualpipe, 64"} & {*written}  # the front names its schedules
+    assert "dualpipe, 64" in written  # the best gains less than 0.5 % over zb-v, and is on the front
     for figure in (lines, front):
         figure.draw_without_rendering()
         box = figure.get_tightbbox()
@@ -1461,19 +1465,30 @@ def test_of_crowded_transfers_only_those_waited_for_are_drawn():
 
 
 def test_points_stand_at_their_true_memory_and_those_that_coincide_have_marks_one_upon_another():
-    points, groups = [(4.0, 1.0), (4.0, 2.0), (4.0, 1.0), (4.0, 3.0)], ["1f1b", "1f1b", "zb-h1", "zb-h1"]
+    points, groups = [(4.0, 1.0), (4.0, 2.0), (4.0, 1.0), (5.0, 3.0)], ["1f1b", "1f1b", "zb-h1", "zb-h1"]
     (axes,) = draw_front(points, [*"abcd"], "peak activations", "act.", groups=groups).axes
     parts = [part for part in axes.collections if len(part.get_offsets())]
-    assert {float(x) for part in parts for x, _ in part.get_offsets()} == {4.0}
+    assert {float(x) for part in parts for x, _ in part.get_offsets()} == {4.0, 5.0}
     assert len({size for part in parts for size in part.get_sizes()}) == 1  # size is no measure
     assert parts[0].get_zorder() > parts[1].get_zorder()  # the corners of a square are seen below a circle
 
 
-def test_a_front_of_runs_with_one_peak_is_a_front_too():
+def test_schedules_that_all_need_the_same_memory_are_side_by_side():
     over = {"schedule.name": ["1f1b", "zb-h1"], "schedule.microbatches": [4, 8]}
     (axes,) = ppsim.sweep(ROOT / "configs" / "unit-costs.yaml", over=over, workers=1).plot_front().axes
-    assert axes.get_xlabel() == "peak activations (microbatches per device)"
-    assert {float(x) for part in axes.collections for x, _ in part.get_offsets()} == {4.0}
+    assert axes.get_xlabel() == "peak activations: 4 microbatches per device in all runs"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1f1b", "zb-h1"]
+    parts = [part for part in axes.collections if len(part.get_offsets())]
+    assert {float(x) for part in parts for x, _ in part.get_offsets()} == {0.0, 1.0}
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["fastest"]
+
+
+def test_the_best_run_is_on_the_front_also_if_it_gains_little():
+    points = [(1.0, 2.0), (2.0, 1.999), (3.0, 1.998), (4.0, 2.5)]
+    for best, corners in ((None, [0, 2]), (2, [0, 2]), (1, [0, 1])):
+        (axes,) = draw_front(points, [*"abcd"], "memory", "bytes", best=best).axes
+        (front,) = (line for line in axes.lines if line.get_label().startswith("Pareto"))
+        assert front.get_xydata().tolist() == [[*points[at]] for at in corners]
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ppsim.analysis.measures import MEASURES, Measure
+from ppsim.analysis.measures import Measure
 from ppsim.analysis.memory import HEADROOM, MemoryLimit
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
@@ -86,13 +86,8 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
     `verbose` adds a row per point and every rule.
     """
     ran = [point for point in found.points if point.measures is not None]
-    measure = _compared(found, ran)
-    marks = _marks(ran, source)
-    sign = 1 if measure.bigger_is_worse else -1
-    fit = ("", TIGHT, OVER).index
-    ranked = sorted(
-        ran, key=lambda one: (fit(marks[id(one)]), _is_asynchronous(one), sign * (one.numbers[measure.name] or 0.0))
-    )
+    measure, marks = found.compared, _marks(ran, source)
+    ranked = found.best_first(lambda one: ("", TIGHT, OVER).index(marks[id(one)]))
     best = ranked[0] if ranked and marks[id(ranked[0])] != OVER else None
     of_all = f"{len(ran)} of {len(found.points)} ran"
     if best is None:
@@ -110,7 +105,8 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
         yield from _rows(found, ranked, marks, len(ranked) if verbose else MAX_ROWS)
     shown = {*marks.values()}
     yield from [f"{TIGHT} tight in memory, {OVER} does not fit"] if shown & {TIGHT, OVER} else []
-    if names := dict.fromkeys(str(point.changes["schedule.name"]) for point in ran if _is_asynchronous(point)):
+    schedules = (str(point.changes.get("schedule.name", "")) for point in ran)
+    if names := dict.fromkeys(filter(is_asynchronous, schedules)):
         yield from paragraph(f"{ASYNCHRONOUS}: {', '.join(names)}")
     refused: dict[str, list[str]] = {}  # the points that a rule refuses, by the rule
     for point in found.points:
@@ -119,19 +115,6 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
     for rule, points in [*refused.items()][: len(refused) if verbose else MAX_REFUSED]:
         yield from paragraph(f"{first_names(points, 1)}: {rule}", "not run  ")
     yield from more_lines(0 if verbose else len(refused) - MAX_REFUSED)
-
-
-def _is_asynchronous(point: Candidate) -> bool:
-    return is_asynchronous(str(point.changes.get("schedule.name", "")))
-
-
-def _compared(found: Sweep, ran: Sequence[Candidate]) -> Measure:
-    """Return the measure that ranks the points: tokens per second, or else the step of equal work, or the bubble."""
-    if ran and all(point.tokens_per_second is not None for point in ran):
-        return MEASURES["tokens_per_second"]
-    bubble = "steady_bubble_fraction" if any(map(_is_asynchronous, ran)) else "bubble_fraction"
-    sizes = {"schedule.microbatches", "schedule.devices"} & {*found.keys}
-    return MEASURES[bubble if sizes else "iteration_time"]
 
 
 def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
 from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _CORNERS = 5  # named points of a front
 _CROWD = 6  # of more schedules, those off the front have the name of their slowest run alone
-_TIE = 5e-3  # of a value: a point whose only gain over the next one is smaller is not drawn on the front
+_TIE = 5e-3  # of a value: only the best point is drawn on the front if its only gain over the next one is smaller
 _FEW = 3  # runs beyond the axis that have a name each
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is beyond the axis, which it would stretch
@@ -67,7 +68,7 @@ def draw_front(
     pairs: Sequence[tuple[float, float]], names: Sequence[str], memory: str, unit: str,
     width: float | None = None, theme: str = "light", *, step: str = "step time", groups: Sequence[Any] = (),
     varied: tuple[str, Sequence[Any]] = ("", ()), limit: float | None = None, what: str = "",
-    heading: str | None = None, refused: Sequence[str] = (),
+    heading: str | None = None, refused: Sequence[str] = (), best: int | None = None,
 ) -> Figure:  # fmt: skip
     """Draw (memory, seconds) pairs as points, and a line through their Pareto front; `unit` is that of `memory`.
 
@@ -75,9 +76,10 @@ def draw_front(
     else differs. If this is one key, `varied` has the key and its value at each pair; a line then joins the points of a
     schedule, the front and the ends of lines show values, and schedules whose points coincide are one. `limit` is the
     usable memory; it is drawn if a point comes near it, and then sets the unit of memory. Points in the headroom above
-    it are half filled, and the front is dashed there. `what` names the runs; `heading` replaces it and the title. The
-    legend has what is not named in the chart, and the runs that are `refused`. `width` is the figure's in inches,
-    `theme` "light", "dark" or "grey". Raises ConfigError for others.
+    it are half filled, and the front is dashed there. `best` is the index of the pair that a text calls the best, by
+    default the fastest. Groups that all need the same memory are side by side. `what` names the runs; `heading`
+    replaces it and the title. The legend has what is not named in the chart, and the runs that are `refused`. `width`
+    is the figure's in inches, `theme` "light", "dark" or "grey". Raises ConfigError for others.
     """
     with matplotlib.rc_context(settings()):
         colours, (word, values), nothing = theme_of(theme), varied, [None] * len(pairs)
@@ -92,24 +94,37 @@ def draw_front(
         runs = [run for run in every if run.memory <= end] or every
         byte, symbol = axis_unit(highest if near is None else near, unit)
         second, time_symbol = axis_unit(max(run.seconds for run in runs), "seconds")
-        points = [(run.memory * byte, run.seconds * second) for run in runs]
+        strips = [*dict.fromkeys(run.group for run in runs)] if grouped and near is None else []
+        if highest > (1 + _TIE) * min(run.memory for run in runs):
+            strips = []
+        points = [(strips.index(run.group) if strips else run.memory * byte, run.seconds * second) for run in runs]
         fits, is_whole = [run.fit for run in runs], all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
-        front = _clear_front([run[:2] for run in runs], fitting)
+        every_gain = [fitting[place] for place in pareto_front([runs[at][:2] for at in fitting])]
+        front = _clear_front([run[:2] for run in runs], every_gain, None if best is None else pairs[best])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
         margin = 0.12 if figure.get_figwidth() > 5 else 0.22
         axes.margins(margin if grouped else 0.08, margin)  # names of groups have space at the left
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
+        if strips:
+            axes.xaxis.set_major_locator(FixedLocator(range(len(strips))))
+            axes.xaxis.set_major_formatter(FixedFormatter([str(group).replace(", ", ",\n") for group in strips]))
+            axes.grid(visible=False, axis="x")
+            axis_names[0] = f"{memory}: {highest * byte:.3g} {symbol} in all runs"
         styles = {run.group: many_runs.look_of(str(run.group).split(", "), looks) for run in every}
         ends = _ends(runs, {*front}) if joined else {}
         _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
-        is_beaten = min(runs[at].seconds for at in fitting) < runs[front[-1]].seconds
-        words += f", without gains under {percent_text(_TIE)}" * is_beaten
+        lowest = [min((points[one][1] for one in front if one == at or runs[one].memory < runs[at].memory), default=0.0)
+                  for at in every_gain]  # fmt: skip
+        below = max(low - points[at][1] for low, at in zip(lowest, every_gain, strict=True))
+        is_below = below > 0.01 * np.ptp([y for _, y in points])  # a point is seen below the front
+        words += f", without gains under {percent_text(_TIE)} except the best" * bool(is_below)
+        words = "fastest" if strips else words
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, words)
         beyond = [*_beyond([run for run in every if run not in runs], grouped, byte, symbol)]
         for label, at in beyond:
@@ -118,7 +133,7 @@ def draw_front(
             axes.plot([1] * len(at), [run.seconds * second for run in at], label=f"beyond the axis: {label}", **arrow)
         many_runs.explain_states(axes, fits, colours, refused)
         for number, axis in enumerate("xy"):
-            is_log = many_runs.spread_axis(axes, axis, [point[number] for point in points])
+            is_log = not (axis == "x" and strips) and many_runs.spread_axis(axes, axis, [one[number] for one in points])
             words: Any = getattr(axes, f"{axis}axis").label
             beside = f" · labels: {word}" if number and joined else ""
             words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
@@ -129,6 +144,7 @@ def draw_front(
             run = runs[at]  # its number alone would be read with another line of its column
             away = [abs(one.memory / run.memory - 1) for one in runs if one.group != run.group]
             is_whole = at in front or ends.get(at, not grouped) or (joined and min(away, default=1.0) < _TIE)
+            is_whole &= not strips  # their names are below them
             own = text(run.value) if joined else run.name
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
@@ -141,7 +157,7 @@ def draw_front(
             words = label.removeprefix(f"{group}, ") if joined and group in others else label
             ink, key = styles[group]["color"], f"beyond the axis: {label}"
             placed.append(_Name((right, seconds * second), words, ink, False, _AT_EDGE, key))
-        named = _draw_names(axes, points, front, placed)
+        named = _draw_names(axes, points, front, placed) | {*strips}
         many_runs.add_legend(axes, colours, lambda label: label not in named)
     return figure
 
@@ -204,13 +220,16 @@ def _draw_front(
             axes.plot(*zip(*stairs, strict=True), label=label, linestyle=dashes, markevery=[*ringed], **style)
 
 
-def _clear_front(pairs: Sequence[tuple[float, float]], chosen: Sequence[int]) -> list[int]:
-    """Return the Pareto front of the `chosen` pairs, without points that gain less than `_TIE` over the next one."""
+def _clear_front(
+    pairs: Sequence[tuple[float, float]], every: Sequence[int], best: tuple[float, float] | None
+) -> list[int]:  # fmt: skip
+    """Return `every` point of a front without those but the best that gain less than `_TIE` over the next one."""
+    kept = every[-1] if best is None else min(every, key=lambda one: math.dist(pairs[one], best))
     found: list[int] = []
-    for number in (chosen[place] for place in pareto_front([pairs[one] for one in chosen])):
-        if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1]:
+    for number in every:
+        if found and pairs[number][1] > (1 - _TIE) * pairs[found[-1]][1] and number != kept:
             continue
-        while found and pairs[number][0] <= (1 + _TIE) * pairs[found[-1]][0]:
+        while found and pairs[number][0] <= (1 + _TIE) * pairs[found[-1]][0] and found[-1] != kept:
             found.pop()
         found.append(number)
     return found
@@ -284,8 +303,9 @@ def _draw_names(
             passed += [place for place in others_at if np.hypot(*(ahead - place).T).min() < 3 * point]  # its end
             crossed = [path for path in avoided if path.intersects_bbox(box.padded(point), filled=False)]
             free = room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken))
-            free &= not any(path.intersects_bbox(box, filled=False) for path in leaders)
+            free &= not any(path.intersects_bbox(box.padded(3 * point), filled=False) for path in leaders)
             free &= not (is_led and any(one.count_contains(ahead) for one in named))
+            free &= not (is_led and any(path.intersects_path(Path(ahead)) for path in leaders))
             if free and not crossed and not (avoided and passed and is_led):
                 taken.append(box.padded(2 * point))
                 named.append(taken[-1])

@@ -79,13 +79,15 @@ def draw_lines(
             scaled = [value * factor for value in values]
             states = [fits.get((names[0], number), "fits") for number in numbers]
             size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, **style}
-            size["zorder"] = 3 - 0.01 * MARKERS[style["marker"]]
+            size["zorder"] = (
+                3 - 0.01 * MARKERS[style["marker"]] + 0.5 * (style["linestyle"] != "solid")
+            )  # both are seen
             for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
                 own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of(state, colours)}
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
             lined = textwrap.fill(name, letters, break_on_hyphens=False, break_long_words=False)
-            ends.append((numbers[-1], scaled[-1], lined, style["color"]))
+            ends.append((numbers[-1], scaled[-1], lined, style))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}), word)
         drawn = [value * factor for pairs in lines.values() for _, value in pairs]
         if unit != "fraction" and spread_axis(axes, "y", drawn):
@@ -226,14 +228,18 @@ def spread_axis(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     power = 10.0 ** np.floor(np.log10(low))
     first = power * max(digit for digit in (1, 2, 4, 5, 8) if digit * power <= low * (1 + 1e-9))
     times = 2.0 if high / first < 2.0**_MAX_TICKS else 10.0
-    ticks = [first * times**step for step in range(int(np.log(high / first) / np.log(times)) + 2)]
+    ticks = [first * times**step for step in range(int(np.log(1.6 * high / first) / np.log(times)) + 1)]
     _set_ticks(axes, axis, ticks, is_log=True)
     getattr(axes, f"set_{axis}lim")(min(first, getattr(axes, f"get_{axis}lim")()[0]))
     return True
 
 
-def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Write the name of each line beside the axes, in its colour; a leader joins both if the name had to move."""
+def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]]]) -> None:
+    """Write the name of each line beside the axes, in its colour; a leader joins both if the name had to move.
+
+    If lines share a colour, a piece of each line with its symbol is before its name.
+    """
+    keyed = len({look["color"] for *_, look in ends}) < len(ends)
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
     inches = axes.transData.transform([(x, y) for x, y, *_ in ends]) / figure_of(axes).dpi
     order = sorted(range(len(ends)), key=lambda place: inches[place, 1])
@@ -248,13 +254,20 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None
     places = [float(np.mean(group)) for group in groups for _ in group]
     (left, low), (right, top) = axes.get_window_extent().get_points() / figure_of(axes).dpi
     for rank, (place, y) in enumerate(zip(order, places, strict=True)):
-        x, value, name, colour = ends[place]
-        level = max(y, low - high[0] / 2) + above[rank]
-        share = 1 + 0.14 / (right - left), (level - low) / (top - low)
-        style: Any = {"xytext": share, "textcoords": "axes fraction", "fontsize": font_points(SMALL)}
-        if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
-            style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
-        axes.annotate(name, (x, value), color=colour, va="center", annotation_clip=False, **style)
+        x, value, name, look = ends[place]
+        level, ink = max(y, low - high[0] / 2) + above[rank], {"color": look["color"]}
+        share = (level - low) / (top - low)
+        begin, key, after = (1 + (0.14 + more * keyed) / (right - left) for more in (0.14, 0.4, 0.45))
+        beside: Any = {"textcoords": "axes fraction", "annotation_clip": False}
+        arrow: Any = {**LEADER, **ink, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
+        arrow = arrow if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1] else None
+        if keyed:
+            axes.annotate("", (x, value), (begin, share), arrowprops=arrow, **beside)
+            arrow = None
+            piece: Any = {**look, "markersize": 3.5, "linewidth": 1.1, "clip_on": False, "transform": axes.transAxes}
+            axes.plot((begin, (begin + key) / 2, key), [share] * 3, markevery=[1], **piece)
+        style: Any = {"va": "center", "fontsize": font_points(SMALL), "arrowprops": arrow}
+        axes.annotate(name, (x, value), (after, share), **style, **ink, **beside)
 
 
 @follows_page

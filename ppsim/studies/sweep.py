@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from ppsim.analysis.measures import MEASURES
+from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.documents import as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
@@ -22,6 +22,7 @@ from ppsim.base.tables import latex_table, markdown_table, page_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
+from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, own_changes, run_points
 from ppsim.studies.worker_pool import is_left_out
 
@@ -66,6 +67,21 @@ class Sweep:
     def left_out(self) -> list[dict[str, Any]]:
         """The combinations whose worker died each time, each with the cause as `refused`; they have no result."""
         return [{**one.changes, "refused": one.refused} for one in self.points if is_left_out(one.refused)]
+
+    @property
+    def compared(self) -> Measure:
+        """The measure that ranks the points: tokens per second, or else the step of equal work, or the bubble."""
+        ran = [point for point in self.points if point.measures is not None]
+        if ran and all(point.tokens_per_second is not None for point in ran):
+            return MEASURES["tokens_per_second"]
+        bubble = "steady_bubble_fraction" if any(map(_is_asynchronous, ran)) else "bubble_fraction"
+        return MEASURES[bubble if {"schedule.microbatches", "schedule.devices"} & {*self.keys} else "iteration_time"]
+
+    def best_first(self, fit: Callable[[Candidate], int]) -> list[Candidate]:
+        """Return the points that ran, best first: by how they `fit`, then those whose steps drain, then `compared`."""
+        name, sign = self.compared.name, 1 if self.compared.bigger_is_worse else -1
+        ran = [point for point in self.points if point.measures is not None]
+        return sorted(ran, key=lambda one: (fit(one), _is_asynchronous(one), sign * (one.numbers[name] or 0.0)))
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table; unknown measures are NaN."""
@@ -131,17 +147,20 @@ class Sweep:
     ) -> Figure:  # fmt: skip
         """Draw step time against peak memory (activations if bytes are not known), with the Pareto front.
 
-        A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one.
-        Points with different numbers of microbatches are compared by the step time per microbatch. `limit` is the
-        usable memory of a device (default: that of the config), drawn as a line if a peak comes near it. Points above
-        it are half filled if the device has that memory (`tight`), else hollow. `width`, `title` and `theme` are those
-        of `Timeline.plot`. Raises ConfigError if all points are refused.
+        A point is on the Pareto front if it fits and no other one is as good in both, and by 0.5 % better in one; the
+        best one, which `ppsim sweep` prints, always is. Points with different numbers of microbatches are compared by
+        the step time per microbatch. `limit` is the usable memory of a device (default: that of the config), drawn as a
+        line if a peak comes near it. Points above it are half filled if the device has that memory (`tight`), else
+        hollow. `width`, `title` and `theme` are those of `Timeline.plot`. Raises ConfigError if all points are refused.
         """
         from ppsim.plots.fronts import draw_front
+        from ppsim.plots.many_runs import fit_within
 
         runs = [(point, point.measures) for point in self.points if point.measures is not None]
         if not runs:
             raise ConfigError("every point is refused; there is nothing to draw")
+        fits = {id(point): fit_within(point.memory, limit or self.limit) for point, _ in runs}
+        best, *_ = self.best_first(lambda one: ("fits", "tight", "over").index(fits[id(one)]))
         memory = MEASURES["peak_memory" if None not in [run["peak_memory"] for _, run in runs] else "peak_activations"]
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
@@ -154,6 +173,7 @@ class Sweep:
             sizes = [as_number(point.changes["schedule.devices"]) or 0.0 for point, _ in runs]
             step += f" on {min(sizes):g} to {max(sizes):g} devices"
         words: Any = {"step": step, "groups": groups, "limit": limit or self.limit, "refused": self._refused}
+        words["best"] = [point for point, _ in runs].index(best)
         common = [_value_name(key, runs[0][0].changes[key]) for key in self._varied(self.points) if key not in varied]
         name, *costs = self.name.split(" · ")
         words |= {"what": " · ".join([", ".join([*filter(None, [name]), *common]), *costs]), "heading": title}
@@ -389,6 +409,11 @@ def as_number(value: Any) -> float | None:
         numbers = _in_one_unit([value])
         return None if numbers is None else numbers[0]
     return float(value) if is_number(value) else None
+
+
+def _is_asynchronous(point: Candidate) -> bool:
+    """Return True if a point's schedule is swept, and its steps follow each other without a drain."""
+    return is_asynchronous(str(point.changes.get("schedule.name", "")))
 
 
 def short_key(key: str) -> str:
