@@ -122,10 +122,11 @@ def _packed(content: bytes) -> str:
 
 
 def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
-    """Return the title of a page, what the rows of numbers lack, and a sentence."""
+    """Return the title of a page, a sentence, and what the rows of numbers lack."""
     measures = " · ".join(filter(None, [costs_text(every), f"transport {every[0].timeline.transport}"]))
     sentences = " ".join(f"<span>{escaped(part)}</span>" for part in lead.split(" · ", 1))
-    return f'<h1>{html.escape(title)}</h1><div id="measures">{measures}</div>{lead and f"<p>{sentences}</p>"}'
+    lead = lead and f"<p>{sentences}</p>"
+    return f'<div><h1>{html.escape(title)}</h1> {lead}<div id="measures">{measures}</div></div>'
 
 
 def style(measured: bool = False) -> str:

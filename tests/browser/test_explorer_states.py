@@ -114,9 +114,10 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     assert page.find(CANVAS).rect["height"] > 700
     assert page.find("#title").rect["height"] <= 44
     assert page.run("const one = find('title'); return one.scrollHeight <= one.clientHeight + 1")
-    assert not page.find("#undo").is_displayed()
+    bar = "return ['undo', 'redo', 'copy', 'views'].map((name) => find(name).getBoundingClientRect().x)"
+    places = page.run(bar)
     tabs["Setup"].click()
-    assert page.find("#undo").is_displayed()  # in place of Copy and Show
+    assert page.run(bar) == places  # a button that one aims at is no other one
     assert page.find("[name=devices]").rect["y"] < page.find("#cards").rect["y"]  # as on wide windows
     assert page.find("#rail").rect["height"] <= 0.54 * 844 + 1
     page.until(f"return document.querySelector('{CANVAS}').clientHeight < 400")
@@ -126,8 +127,10 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     text = page.until("const text = document.querySelector('#range').innerText; return text.includes('Range') && text")
     assert text.startswith("Range 0.0 – 33.0 s")  # as long as the longest step
     assert page.run("return getComputedStyle(find('tabs').children[2], '::after').content") == '" •"'
-    assert "72.7 % busy, 27.3 % idle" in text
-    assert "72.7 % busy, 9.1 % idle, 18.2 % after its end" in text  # in all 100 %
+    assert "72.7 % busy\n27.3 % idle" in text
+    shares = [float(share) for share in re.findall(r"([\d.]+) % (?:busy|idle|after its end)", text)]
+    assert sum(shares) == pytest.approx(400, abs=0.5)  # of each schedule all
+    assert "18.2 % after its end" in text
     names = page.run("return [...document.querySelectorAll('#range th, #range td:last-child')].map((one) =>"
                      "[one.textContent, one.getBoundingClientRect().top])")  # fmt: skip
     assert [text for text, _ in names[:2]] == ["1f1b", "peak 4 act."]
@@ -371,7 +374,7 @@ def test_a_fault_dims_only_the_schedule_concerned_and_names_the_legal_size(page,
     assert page.run(note)[1:] == ["Last picture, of 8 microbatches.", "Use 8 microbatches for all", "Undo", "Remove"]
     assert page.run(note)[0].startswith("dualpipe: 7 microbatches with 4 devices: ")
     assert page.find("input[name=microbatches]").get_attribute("aria-invalid") == "true"
-    assert page.text("#setup .told").startswith("dualpipe: 7 microbatches with 4 devices: ")
+    assert page.text("#setup .told") == "dualpipe: use at least 8"  # the reason is in the chart
     assert len(page.browser.find_elements("css selector", "#cards .card.bad")) == 1
     assert settled(page)[:3] == [run(one["schedule"], microbatches=7) for one in FOUR[:3]]
     assert page.find(CANVAS).get_attribute("aria-label").count("idle") == 4
@@ -429,6 +432,10 @@ def test_each_wrong_field_is_outlined_and_has_a_sentence_in_the_note(page, explo
     note = "return document.querySelector('#lines .note .fault')?.innerText.split('\\n')"
     outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.name)"
     page.until_true(lambda: page.run(note) == both, "both sentences")
+    for told, below in ((".pair + .told", "#rail h2:nth-of-type(2)"), ("#costs + .told", "#rail [name=transport]")):
+        one, other = (page.find(css).rect for css in (told, below))
+        assert one["height"] < 20
+        assert one["y"] + one["height"] <= other["y"] + 1  # covers nothing
     assert page.run(outlined) == ["devices", "forward"]
     give(page, "forward", "2")
     page.until_true(lambda: page.run(note) == both[:1], "one sentence")
@@ -444,7 +451,7 @@ def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_t
     page.until("return runs.every((run) => run.result && !run.flight)")
     outlined = "return [...document.querySelectorAll('#setup [aria-invalid]')].map((one) => one.dataset.place)"
     assert page.run(outlined) == ["2,0"]
-    assert page.text(".told") == "Devices, row 2: must be devices from 0 to 3, such as 0, 0-1 or last"
+    assert page.text(".told") == "Devices, row 2: devices from 0 to 3, such as 0-1 or last"
     start(page, explorer, schedules=FOUR[:3])
     settled(page)
     give(page, "microbatches", "1e9")
@@ -543,7 +550,7 @@ def test_pictures_stay_until_all_of_the_changed_problem_are_there(page, explorer
 def test_a_link_to_a_faulty_state_shows_the_fault_and_no_empty_axis(page, explorer):
     start(page, explorer, {**UNIT, "forward": "x"})
     note = page.until("return document.querySelector('.note')?.innerText")
-    assert note.startswith("Cost F 'x': must be seconds")
+    assert note.startswith("Cost F 'x': must be seconds of at least 0")
     below = (
         "const { canvas } = viewerParts, [one] = viewerPlaces.slice(-1);"
         "return [...canvas.getContext('2d').getImageData(0, one.bottom, canvas.width, 30).data]"

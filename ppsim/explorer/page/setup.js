@@ -60,7 +60,7 @@ function wrongFields() {   // [input, what it takes] of fields that no schedule 
   const rule = (input) => {
     const { name } = input, text = input.value.trim();
     if (START.common[name] && SIZES.includes(name) && (text || !state.common.config)) return Number.isInteger(Number(text)) && Number(text) >= 1 ? "" : `a whole number of at least 1, such as ${START.common[name]}`;
-    if (name === "by_device") return (text ? namesDevices(text) : ![...input.closest("tr").querySelectorAll("input")].some((one) => one.value.trim())) ? "" : `devices from 0 to ${state.common.devices - 1}, such as 0, 0-1 or last`;
+    if (name === "by_device") return (text ? namesDevices(text) : ![...input.closest("tr").querySelectorAll("input")].some((one) => one.value.trim())) ? "" : `devices from 0 to ${state.common.devices - 1}, such as 0-1 or last`;
     if (name === "memory_limit") return !text || Number(text) > 0 ? "" : "a number above 0, such as 8, or empty";
     return !COSTS.includes(name) || /^($|[[.\d]|[x×] *\d)/.test(text) ? "" : "seconds of at least 0, such as 1.6 or 12 ms";
   };

@@ -56,7 +56,7 @@ function fieldOf(index) {   // the key of the field that a fault is about: one t
 }
 
 function showFaults() {   // outlines what is wrong: fields, and the card of a schedule that has a fault alone
-  const shared = commonFault(), fields = wrongFields(), typed = fields.map(([input]) => input), wrong = [...typed], told = new Map(fields.map(([input, rule]) => [input, `${labelOf(input)}: must be ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
+  const shared = commonFault(), fields = wrongFields(), typed = fields.map(([input]) => input), wrong = [...typed], told = new Map(fields.map(([input, rule]) => [input, `${labelOf(input)}: ${rule}`])), inputs = [...document.querySelectorAll("#setup input, #setup select")];
   for (const index of all()) {
     const text = textOf(index), key = fieldOf(index);
     find("cards")?.children[index]?.classList.toggle("bad", !!text && !shared);
@@ -65,10 +65,10 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
-    if (found.length) told.set(found[0], shared ? capital(text) : `${nameOf(index)}: ${text}`);
+    if (found.length) told.set(found[0], shared ? capital(text) : `${nameOf(index)}: ${text.split("; ").at(-1)}`);   // what to do; why is said in the chart
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
-  for (const [input, text] of [...told].reverse()) (input.closest(".pair") || input.closest("#costs, .field") || input).after(make("small", { className: "told", textContent: text }));
+  for (const [input, textContent] of [...told].reverse()) { const place = input.closest(".pair") || input.closest("#costs, .field"); place[place.matches(".field") ? "append" : "after"](make("small", { className: "told", textContent })); }
   for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
@@ -157,7 +157,7 @@ function showTitle() {   // of the picture, not of what is being typed
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
-  const rows = only && only.chart.devices, high = only && Math.min(82 + 60 * rows + 170, innerHeight - 182 - 22 * rows), fits = !!only && innerWidth > 760 && high >= 82 + 40 * rows + 80;
+  const rows = only && only.chart.devices, high = only && Math.min(viewer.heightOf(rows), innerHeight - 160 - Math.max(22, 0.036 * innerHeight - 11) * (rows + 1)), fits = !!only && innerWidth > 760 && high >= 90 + 40 * rows + 80;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;

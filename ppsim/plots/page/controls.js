@@ -44,7 +44,9 @@ function build(root) {
   parts.pane = make("div", { className: "pane" }, parts.canvas, parts.filler, parts.time, parts.tip);
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
   parts.status = make("div", { className: "status" }, parts.finger, parts.legend, parts.totals, parts.selection);
-  root.replaceChildren(parts.tools, parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
+  const head = document.getElementById("head");   // of a page of its own
+  root.replaceChildren(...(head ? [] : [parts.tools]), parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
+  head?.append(parts.tools);
   for (const [name, text, key] of SWITCHES) {
     const one = Object.assign(button(text, "", () => turn(name)), { title: `key ${key}` });
     one.setAttribute("aria-keyshortcuts", key);
@@ -56,7 +58,7 @@ function build(root) {
   parts.search.addEventListener("keydown", (event) => { if (event.key === "Enter") find(entered++ && (event.shiftKey ? -1 : 1)); if (event.key === "Escape") canvas.focus(); });
   parts.search.addEventListener("blur", rest);
   parts.table.addEventListener("toggle", fillTable);
-  parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0)); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
+  parts.hold = ({ currentTarget: { parentElement: own } }) => { own.addEventListener("toggle", () => { const { top, bottom } = own.getBoundingClientRect(), tall = window.innerHeight; if (own.open) window.scrollBy(0, Math.ceil(Math.max(Math.min(bottom - tall, top - 0.4 * tall), 0))); }, { once: true }); if (![...document.querySelectorAll("details")].some((one) => one.open && one !== own)) parts.pane.style.minHeight = own.open ? "" : `${Math.min(parts.pane.offsetHeight, CAPS + AXIS + contentHeight())}px`; };   // opening takes nothing from the rows, and scrolls to what is opened, but a part of the chart stays in sight
 }
 
 function turn(name) {   // shows a part, or hides it; without the path the view is as before its steps
@@ -159,7 +161,7 @@ function choose(chart, item, before = "", reveals = 3) {   // choose an item and
   clamp();
 }
 
-function grow(chart) { if (isLow(chart)) { const { rows } = partOf(chart); viewBefore ||= { ...view }; view.row = rows / Math.max(Math.floor(rows / 12), 1); } }   // legible rows, none of them cut
+function grow(chart) { if (isLow(chart)) { viewBefore ||= { ...view }; view.row = NUMBERED + 2; } }   // legible rows
 function reveal(chart, item, least) {   // move the view so that the item is visible, and as wide as `least`
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
   viewBefore ||= { ...view };

@@ -1,7 +1,7 @@
 // The picture: fills as means of pixels, and upon them gaps, marks and numbers that fade in with the width of boxes (ppsim.plots.scale).
 const FONT = 'Inter, "Helvetica Neue", Arial, "Liberation Sans", sans-serif';
 const font = (size, bold) => `${bold ? "700 " : ""}${size}px ${FONT}`;
-const gapOf = (chart) => { const row = rowHeight(chart), apart = on.has("transfers") && hasLines(chart) ? 0.3 : 0.1; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : between(Math.round(row * apart), paper ? 2 : 1, 40 * apart); };
+const gapOf = (chart) => { const row = rowHeight(chart), lined = on.has("transfers") && hasLines(chart) ? Math.min(0.3 * row, row - NUMBERED) : 0; return row < (boxWidth(chart) < 3 ? RULES.lined : 6) ? 0 : between(Math.round(Math.max(0.1 * row, lined)), paper ? 2 : 1, lined ? 12 : 4); };   // more for transfers, if numbers stay
 
 function size(ratio) {
   width = canvas.clientWidth; height = canvas.clientHeight;
@@ -153,7 +153,7 @@ function drawRow(chart, place, device) {
     if (chart.column.length[box] === 0) { fillBox(theme.kinds[chart.kindOf(box).name], x - 0.5, band.top, 1, band.tall); }
     if (wide <= 3 || is_mixed) continue;
     drawGap(band, x, wide);
-    drawMarks(chart, box, band, x, wide, device, place, place.path.has(box) * (1 + pathWidths(chart)[1] / 2 - belowRow(chart)));
+    drawMarks(chart, box, band, x, wide, device, place);
   }
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
@@ -161,7 +161,7 @@ function drawRow(chart, place, device) {
 const isFramed = (chart, part) => !isLow(chart) && pixels((part.shortest ??= Math.min(...chart.column[`${part.sort} length`])) * chart.tick) > 5;   // all optimizer steps or none
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
-function drawMarks(chart, box, { top, tall }, x, wide, device, place, covered) {   // underline, overline and number of a box, or of both parts of a slot, above what a path covers; no number in a row that is cut
+function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // underline, overline and number of a box, or of both parts of a slot; no number in a row that is cut, or in what play has not reached
   const numbers = place.numbers ??= numbersOf(chart), parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   const thick = between(Math.round(0.14 * each), 2, 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
@@ -172,10 +172,11 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, place, covered) {
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
     }
-    if (chart.dimmed && chart.faulty) return;
-    const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), shift = 0.4 * (thick + inset) * ((reverse ? 1 : 0) - (local ? 1 : 0)), number = numberOf(chart, microbatch), free = each - covered * (half === parts.length - 1);
+    const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), down = !!reverse - !!local, number = numberOf(chart, microbatch);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
-    if (size && size <= free + 1 && y >= place.rows - 1 && y + each <= place.end + 1 && ((from === x && to === x + wide) || textWidth(text, size) <= to - from)) write(text, (from + to) / 2, y + free / 2 + size * 0.36 + shift, { size, align: "center", colour: ink, widest: wide - 2 });
+    if (!size || y < place.rows - 1 || y + each > place.end + 1 || playing?.time < chart.start(box) || ((from > x || to < x + wide) && textWidth(text, size) > to - from)) return;
+    const line = y + each / 2 + size * 0.36 + 0.4 * (thick + inset) * down;   // whole pixels, away from the mark
+    write(text, (from + to) / 2, down > 0 ? Math.ceil(line) : down ? Math.floor(line) : Math.round(line), { size, align: "center", colour: ink, widest: wide - 2 });
   });
 }
 
@@ -209,7 +210,7 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
 
 function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number; in grey they have the letter of their kind, which is alone where they do not fit, as where W would not fit
   const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), grey = themeName === "grey", longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
-  const fit = (name, wide, text) => numberSize(text, wide, tall / name[1]), number = (name, wide) => fit(name, wide, grey ? (widest || name[0]) + longest : longest), few = new Set();
+  const marks = isMarked(chart) ? (chart.locals > 1) + !!chart.column.reverse : 0, fit = (name, wide, text) => numberSize(text, wide, tall / name[1] - marks ** 2), number = (name, wide) => fit(name, wide, grey ? (widest || name[0]) + longest : longest), few = new Set();
   const sizeOf = (name, wide) => (!few.has(name) && number(name, wide)) || (grey && fit(name, wide, name[0])) || 0;
   for (const [name, rows] of usual) {
     const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => number(name, wide));
@@ -324,9 +325,9 @@ function peakOf(chart) {   // in the unit that the column's heading names, if al
 function drawCaptions() {
   fillBox(theme.paper, 0, 0, width, CAPS - 6);
   const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
-  columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
+  columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], at === 4 && phone() ? width - EDGE : x, 13, { align: "right" }));   // on phones above a word on memory too
   write(runsHead(), columns()[5], 13);
-  if (on.has("ledger") && !phone() && charts.some(isReal)) write(`${steady() ? "idle, all steps" : "idle by device"}${places().some(hasShares) ? "" : `, up to ${percent(mostIdle())}`}`, width - 8, 13, { align: "right" });
+  if (on.has("ledger") && !phone() && charts.some(isReal)) write(`${steady() ? "idle, all steps" : "idle by device"}${places().some(hasShares) ? "" : `, longest bar ${percent(mostIdle())}`}`, width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;
   if (whole - pane() < 2) return;
   if (seen < charts.length) write(`${seen} of ${charts.length}${phone() ? "" : " schedules"} ↕`, EDGE, 13, { colour: theme.text });

@@ -45,7 +45,6 @@ function lineBehind(chart, place, item, [x1, y1, x2, y2]) {   // the line of a t
   context.lineTo(x2, y2);
 }
 
-const belowRow = (chart) => Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1), pathWidths = (chart) => (rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path);   // pixels of a path below its row, so that the marks of stages stay in sight; of its line and halo
 function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; a frame around those between which it turns back and forth after few pixels
   const runs = new Array(chain.length), rows = chain.map((item) => (chart.isTransfer(item) ? -1 : chart.deviceOf(item)));
   let turn = 0, stay = 0, way = 0;   // first item since the last turn, first item in the row, direction
@@ -58,11 +57,11 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
     way = now; stay = at;
   });
   close(chain.length);
-  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall - 1 + belowRow(chart); };
+  const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall + Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1); };   // below the row, so that marks of stages stay in sight
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let x = null, y = 0, frame = null;   // frame: its edges
-    pen(is_halo ? theme.halo : theme.critical, pathWidths(chart)[+is_halo]);
+    pen(is_halo ? theme.halo : theme.critical, (rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path)[+is_halo]);
     context.beginPath();
     const close = () => { if (frame) { context.rect(frame[0], frame[2], x - frame[0], frame[3] - frame[2]); context.moveTo(x, y); } frame = null; };
     chain.forEach((item, at) => {
@@ -111,7 +110,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     if (most > capacity * (1 + 1e-9) && capacity) within(left(), top - 4, x2, toY(capacity) - 0.8, () => area(theme.limit, 0.2, capacity, 2));
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || most, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
-  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 11))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 8))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   const names = [`${symbol} of `, ...(emptiest === null ? [] : ["thin: "])].map((text, at) => text + nameAt(chart, [fullest, emptiest][at])).slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
   names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));
@@ -152,7 +151,7 @@ function drawAxis() {
   context.font = font(size); let end = 0;
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
-    const half = measure(words) / 2, x = Math.min(toX(tick), width - 1 - half);
+    const half = measure(words) / 2, x = Math.min(toX(tick), width - 6 - half);
     write(words, x, y + 7, { size, align: "center", line: "top" }); end = x + half;
   }
   if (!phone()) write(`time (${symbol})`, Math.max(x2 + 16, end + 10), y + 7, { size, line: "top" });

@@ -1,4 +1,4 @@
-// The panel of a selected range: per schedule busy time by kind, idle time by cause on one scale, the largest causes, the peak.
+// The panel of a selected range: per schedule a bar of busy time by kind, one of idle time by cause, both on one scale for all, the largest causes, the peak.
 const finish = () => Math.min(longest(), until);   // seconds at which the last schedule ends, or is cut
 function select(from, to, is_dragged = false) {   // seconds; an empty range lets go; a new panel takes its space after the drag
   hovered = null; hideTip(); if (!chosen) tell("");
@@ -76,14 +76,15 @@ function fillRange() {
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => sumOf(causes.values()));
-    const cell = (...content) => make("td", {}, ...content), part = (name, share, colour) => { const one = make("i", { title: `${name} ${percent(share)}` }); one.style.background = colour; one.style.flexBasis = `${100 * share}%`; return one; };
+    const cell = (...content) => make("td", {}, ...content), most = Math.max(...found.map(({ whole }, at) => idle[at] / whole)) || 1;
+    const bar = (pieces, whole, scale) => cell(make("span", { className: "bar" }, ...pieces.filter(([, one]) => one > 0).map(([name, one, colour]) => { const piece = swatch(colour); piece.title = `${name} ${percent(one / whole)}`; piece.style.flexBasis = `${100 * one / whole / scale}%`; return piece; })));
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = sumOf(busy.values()), after = whole - sum - idle[at];
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
       const [, symbol] = scaleOf(chart), { capacity } = chart.memory;
-      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), cell(make("span", { className: "bar" }, ...[...busy].filter(([, one]) => one > 0).map(([title, one]) => part(title, one / whole, kinds[title])), ...ordered.map((cause) => part(cause, causes.get(cause) / whole, theme.causes[cause])))),
-        cell(`${percent(sum / whole)} busy, ${percent(idle[at] / whole)} idle${after / whole >= 5e-4 ? `, ${percent(after / whole)} after its end` : ""}`), cell(...words), make("td", { style: capacity && peak > capacity * (1 + 1e-9) ? "color: var(--limit); font-weight: 700" : "" }, `peak ${levelOf(chart, peak)}${capacity ? ` of ${levelOf(chart, capacity)}` : ""} ${symbol}`));
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, one]) => [title, one, kinds[title]]), whole, 1), cell(`${percent(sum / whole)} busy`),
+        bar(ordered.map((cause) => [cause, causes.get(cause), theme.causes[cause]]), whole, most), cell(`${percent(idle[at] / whole)} idle`), cell(...words, after / whole >= 5e-4 ? `${percent(after / whole)} after its end` : ""), make("td", { style: capacity && peak > capacity * (1 + 1e-9) ? "color: var(--limit); font-weight: 700" : "" }, `peak ${levelOf(chart, peak)}${capacity ? ` of ${levelOf(chart, capacity)}` : ""} ${symbol}`));
     });
     panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0))),
       make("table", {}, make("tbody", {}, ...rows)));

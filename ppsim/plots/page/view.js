@@ -21,44 +21,36 @@ const right = () => (phone() ? EDGE : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1), rightEdge = () => left() + innerWidth();
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
 const seenCharts = () => charts.filter((chart) => !isBare(chart)).length;
-const tallestRow = () => (seenCharts() < 2 || (seenCharts() < 3 && !phone()) ? 60 : seenCharts() > 2 && phone() ? 34 : 44);
+const tallest = () => between(window.innerHeight / 450 - 1, 1, 1.4), tallestRow = () => tallest() * (seenCharts() < 2 || (seenCharts() < 3 && !phone()) ? 60 : seenCharts() > 2 && phone() ? 34 : 44);   // a taller window has taller rows
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
 function needed() {   // pixels of the pane before the page scrolls: legible rows, if the window has them without the tables
   const rows = charts.slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
-  const others = [...document.querySelectorAll(".devices > summary"), parts.range, parts.status].reduce((sum, one) => sum + one.offsetHeight + 4, 0);
-  return Math.max(Math.min(rows, window.innerHeight - parts.pane.getBoundingClientRect().top - window.scrollY - others), 170);
+  const { top } = parts.pane.getBoundingClientRect(), others = [...document.querySelectorAll(".devices > summary, #measures"), parts.range, parts.status].filter((one) => one.getBoundingClientRect().top > top).reduce((sum, one) => sum + one.offsetHeight + 4, 0);
+  return Math.max(Math.min(rows, window.innerHeight - top - window.scrollY - others), 170);
 }
 
 const BARE = 2;   // pixels of the rows of a schedule that has a fault and no picture
 const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
-  if (isBare(chart)) return { rows: BARE, memory: 0 };
-  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = (pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
-  let memory = on.has("memory") && each >= 90 ? Math.round(Math.min(each * 0.22, 56 + 34 * charts.some(({ memory: { most, capacity } }) => capacity && most > capacity))) : 0;   // more if it does not fit
-  const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, most = !alone ? 110 : chart.devices > 16 ? 72 : 170;
-  if (held) {   // the panel takes from the memory first: rows stay about where they are
-    if (memory) memory = Math.max(Math.min(free - held, most), 24);
-    return { rows: Math.max(Math.min(held, free - memory), least), memory };
-  }
-  let rows = Math.min(chart.devices * tallestRow(), free - memory);
-  if (memory) {   // it takes what the rows leave
-    memory = alone && chart.devices > 16 ? most : Math.min(most, free - rows);
-    rows = Math.min(chart.devices * tallestRow(), free - memory);
-  }
-  return { rows: Math.max(rows, least), memory };
+  if (isBare(chart)) return { row: BARE / chart.devices, rows: BARE, memory: 0 };
+  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = Math.floor((pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1)), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
+  const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, over = charts.some(({ memory: { most, capacity } }) => capacity && most > capacity), most = Math.round(!alone ? 110 * tallest() : chart.devices > 16 ? 72 : 170 * tallest());
+  const memory = !on.has("memory") || each < 90 ? 0 : held ? 24 : alone && chart.devices > 16 ? most : Math.round(Math.min(each * 0.22, 56 + 34 * over));   // at least; a range's panel takes from it first: rows stay about where they are
+  const space = Math.max(Math.min(held || chart.devices * tallestRow(), free - memory), least), fits = Math.max(space / chart.devices, view.row), row = fits < RULES.lowest ? fits : Math.floor(fits), rows = Math.min(row * between(Math.floor(space / row + 1e-9), 1, chart.devices), space);   // whole pixels, so that numbers are alike in all rows, and whole rows
+  return { row, rows, memory: memory && between(free - rows, memory, most + (view.row && row)) };   // what the rows leave
 }
-const rowHeight = (chart) => Math.max(partOf(chart).rows / chart.devices, isBare(chart) ? 0 : view.row);
+const rowHeight = (chart) => partOf(chart).row;
 const isLow = (chart) => rowHeight(chart) < 12;   // rows of actions alone: no lanes, no lines of transfers, slots in the mean of their colours
 const hasLines = (chart) => !isLow(chart) && boxWidth(chart) >= 8;   // of transfers: between narrower actions they would be hatching
 
 function places() {   // per schedule the pixels of the canvas at which its numbers, rows and memory begin
   let y = CAPS - view.y;
   return charts.map((chart) => {
-    const { rows, memory } = partOf(chart), row = rowHeight(chart), hidden = view.row ? Math.max(row * chart.devices - rows, 0) : 0;
-    const place = { chart, title: y, note: y += HEAD, rows: y += chart.noted || 0, end: y += rows, row, hidden, first: y - rows - hidden * view.top };   // first: where the row of device 0 begins
+    const { row, rows, memory } = partOf(chart), hidden = view.row ? Math.max(row * chart.devices - rows, 0) : 0;
+    const place = { chart, title: y, note: y += HEAD, rows: y += chart.noted || 0, end: y += rows, row, hidden, first: y - rows - Math.round(hidden * view.top) };   // first: where the row of device 0 begins
     if (memory) { place.memory = y + 6; place.tall = memory - 6; y += memory; }
     place.bottom = y += BELOW;
     place.title = Math.max(place.title, Math.min(CAPS, place.end - HEAD));   // the numbers stay in sight while rows are
@@ -105,7 +97,7 @@ const placeAt = (y) => places().find((one) => y < one.bottom) || places().at(-1)
 function zoomRows(factor, y) {   // the row at y does not move
   const found = placeAt(y);
   if (!found) return;
-  const point = between(y, found.rows, found.end), device = (point - found.first) / found.row, row = found.row * factor;
+  const point = between(y, found.rows, found.end), device = (point - found.first) / found.row, row = Math.max(found.row, view.row) * factor;
   view.row = 0;
   const fitting = Math.min(...charts.map(rowHeight));
   view.row = row > fitting * 1.001 ? Math.min(row, TALLEST) : 0;
@@ -121,7 +113,7 @@ function clamp() {
   view.y = more < 2 ? 0 : between(view.y, 0, more);
   parts.filler.style.height = `${more < 2 ? 0 : more}px`;
   parts.pane.scrollTop = view.y;
-  root.style.setProperty("--below", Math.max(pane() - contentHeight() + BELOW - 6, 0));   // what stands below the axis moves up to it
+  document.documentElement.style.setProperty("--below", Math.max(pane() - contentHeight() + BELOW - 6, 0));   // what stands below the axis moves up to it
   redraw();
   clearTimeout(writing);
   writing = setTimeout(writeState, 200);
