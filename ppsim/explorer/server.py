@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import hashlib
 import ipaddress
 import json
@@ -42,6 +43,7 @@ SECONDS = 60.0  # limit of one piece of work
 AT_ONCE, WAITING = 2, 16  # pieces of work
 LONG_WORK = ("better", "search")  # in a process of its own, so that simulations do not wait for it
 _PARTS = ("page.html", "page.css", "state.js", "setup.js", "show.js", "better.js", "page.js")
+JSON = "application/json"
 MEDIA = {"html": "text/html", "csv": "text/csv", "svg": "image/svg+xml", "png": "image/png"}
 
 
@@ -75,7 +77,14 @@ def make_app(
 
     Raises ConfigError for a faulty config.
     """
-    endpoints = _Endpoints(dict(configs or {}))
+    named, page = dict(configs or {}), page_text()
+    offered = json.dumps(choices(named), allow_nan=False)
+
+    async def save(request: Request) -> Response:
+        ending = request.path_params["ending"]
+        if ending not in MEDIA:
+            return _no(404, f"there is no file .{ending[:20]}; use one of: {', '.join(MEDIA)}")
+        return await _worked(request, ending, named)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -86,9 +95,18 @@ def make_app(
         finally:
             _end(app)
 
+    routes = [
+        Route("/", HTMLResponse(page), methods=["GET"]),
+        Route("/api/families", Response(offered, media_type=JSON), methods=["GET"]),
+        *(
+            Route(f"/api/{work}", functools.partial(_worked, work=work, configs=named), methods=["POST"])
+            for work in ("simulate", "validate", *LONG_WORK)
+        ),
+        Route("/api/file/{ending}", save, methods=["POST"]),
+    ]
     hosts = None if host is None else {*LOOPBACK, host.lower()}
-    guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(endpoints.page))
-    return Starlette(routes=endpoints.routes(), middleware=[guard], lifespan=lifespan)
+    guard = Middleware(Guard, hosts=hosts, token=token, policy=policy(page))
+    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
 
 
 def serve(app: Starlette, listening: socket.socket) -> None:
@@ -146,43 +164,12 @@ def page_text() -> str:
     return filled(own["page.html"], parts)
 
 
-class _Endpoints:
-    """The response of each address, for one page and one set of configs."""
-
-    def __init__(self, configs: Mapping[str, str]):
-        self.configs, self.page = configs, page_text()
-        self.offered = json.dumps(choices(configs), allow_nan=False).encode()
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/", self.show),
-            Route("/api/families", self.offer),
-            *(Route(f"/api/{work}", self.work, methods=["POST"]) for work in ("simulate", "validate", *LONG_WORK)),
-            Route("/api/file/{ending}", self.save, methods=["POST"]),
-        ]
-
-    async def show(self, _: Request) -> Response:
-        return HTMLResponse(self.page)
-
-    async def offer(self, _: Request) -> Response:
-        return Response(self.offered, media_type="application/json")
-
-    async def work(self, request: Request) -> Response:
-        return await _worked(request, request.url.path.rpartition("/")[2], self.configs)
-
-    async def save(self, request: Request) -> Response:
-        ending = request.path_params["ending"]
-        if ending not in MEDIA:
-            return _no(404, f"there is no file .{ending[:20]}; use one of: {', '.join(MEDIA)}")
-        return await _worked(request, ending, self.configs, MEDIA[ending])
-
-
-async def _worked(request: Request, work: str, configs: Mapping[str, str], media: str = "application/json") -> Response:
+async def _worked(request: Request, work: str, configs: Mapping[str, str]) -> Response:
     """Return a worker's response to the case in a request, or the reason for a failure in one sentence."""
     try:
         body = await _read(request)
         workers = request.app.state.searchers if work in LONG_WORK else request.app.state.workers
-        status, body = await workers.answer((work, dict(configs), body), request.is_disconnected)
+        status, body = await workers.answer((work, configs, body), request.is_disconnected)
         if work == "simulate":
             request.app.state.searchers.start()  # which the page asks next
     except RefusedError as refused:
@@ -194,13 +181,13 @@ async def _worked(request: Request, work: str, configs: Mapping[str, str], media
     if status == 500:  # its text may contain paths, which only the terminal may show
         print(visible(f"ppsim: {request.url.path}: {body.decode()}"), file=sys.stderr)
         return _no(500, "the explorer failed at this; its terminal says more")
-    return Response(body, status, media_type=media if status == 200 else "application/json")
+    return Response(body, status, media_type=MEDIA.get(work, JSON) if status == 200 else JSON)
 
 
 async def _read(request: Request) -> bytes:
     """Return the body of a request; raise RefusedError if it is not JSON or too large."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RefusedError(415, "Content-Type: send application/json")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise RefusedError(415, f"Content-Type: send {JSON}")
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -210,7 +197,7 @@ async def _read(request: Request) -> bytes:
 
 
 def _no(status: int, sentence: str) -> Response:
-    return Response(faults_body([sentence]), status, media_type="application/json")
+    return Response(faults_body([sentence]), status, media_type=JSON)
 
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -270,7 +257,7 @@ class Guard:
             await send(message)
 
         fault = self._fault(Headers(scope=scope), scope["query_string"])
-        app = Response(faults_body([fault]), 403, media_type="application/json") if fault else self.app
+        app = Response(faults_body([fault]), 403, media_type=JSON) if fault else self.app
         await app(scope, receive, protected)
 
     def _fault(self, headers: Headers, query: bytes) -> str | None:
@@ -289,6 +276,10 @@ class Guard:
         return None
 
 
+Asked = tuple[str, Mapping[str, str], bytes]  # arguments of `answer_to`
+Gone = Callable[[], Awaitable[bool]]  # whether the client has left
+
+
 class RequestWorkers:
     """Processes for up to `count` requests at once; one that dies, or works longer than `seconds`, is replaced."""
 
@@ -300,7 +291,7 @@ class RequestWorkers:
         self._busy: set[Workers] = set()
         self._idle = [_started() for _ in range(count if starts else 0)]  # else the first request starts one
 
-    async def answer(self, request: tuple[str, dict[str, str], bytes], gone: Callable[[], Awaitable[bool]]) -> Answer:
+    async def answer(self, request: Asked, gone: Gone) -> Answer:
         """Return a worker's answer; RefusedError says why there is none, such as `gone()`: the client has left."""
         if self._requests >= self.max_requests:
             raise RefusedError(503, "the explorer is busy; ask again in a moment")
@@ -316,9 +307,7 @@ class RequestWorkers:
             503, "the process of this work ended twice, possibly for lack of memory; use fewer microbatches"
         )
 
-    async def _answer_of_one(
-        self, request: tuple[str, dict[str, str], bytes], gone: Callable[[], Awaitable[bool]]
-    ) -> Answer:
+    async def _answer_of_one(self, request: Asked, gone: Gone) -> Answer:
         """Return the answer of one worker; BrokenExecutor if it dies."""
         if await gone():
             raise RefusedError(499, _LEFT)
