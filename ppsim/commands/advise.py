@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ppsim.base.tables import paragraph
@@ -20,9 +19,8 @@ from ppsim.commands.cells import (
     step_text,
     versus,
 )
-from ppsim.commands.options import takes_case
+from ppsim.commands.options import read_case
 from ppsim.commands.reporting import answer, command
-from ppsim.config import Config
 from ppsim.launch import own_framework
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
@@ -32,10 +30,10 @@ from ppsim.studies.reasons import limiting_factors
 MAX_CHANGES = 8  # of the page
 
 
-@takes_case()
 @command
+@options.shared_options()
 def advise(
-    read: Callable[[], Config],
+    flags: dict[str, Any],
     headroom: options.Headroom = options.DEFAULT_HEADROOM,
     framework: options.Framework = None,
     research: options.Research = False,
@@ -45,7 +43,7 @@ def advise(
 ) -> None:
     """Say which single change of a config helps most, and why."""
     found = study.advise(
-        read(), options.read_headroom(headroom), framework=framework, research=research, workers=workers
+        read_case(**flags), options.read_headroom(headroom), framework=framework, research=research, workers=workers
     )
     answer(_document(found), json, lambda: "\n".join(page(found, verbose)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from ppsim.commands.cells import (
     usable_text,
     versus,
 )
-from ppsim.commands.options import draws, takes_case
+from ppsim.commands.options import read_case
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
 from ppsim.costs.spread import order_error
@@ -46,11 +46,10 @@ MAX_ROWS = 12  # of the table without --verbose, so that it fits one screen
 Row = dict[str, Any]  # a row of a comparison; `fit`, `runs in` (letters of frameworks), `keys` (of a config) are added
 
 
-@takes_case(without=("schedule", "family_options"))
 @command
-@draws
+@options.shared_options(without=("schedule", "family_options"))
 def compare(
-    read: Callable[[], Config],
+    flags: dict[str, Any],
     schedules: Annotated[
         str,
         typer.Option(
@@ -71,7 +70,7 @@ def compare(
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
     fraction = None if headroom is None else options.read_headroom(headroom)
-    case = read()
+    case = read_case(**flags)
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)
     rows = functools.cache(functools.partial(_rows, comparison, case))

@@ -34,7 +34,7 @@ NOTE = (
 
 
 @command
-@options.draws
+@options.shared_options()
 def evaluate(
     traces: Traces,
     fitted: Annotated[Path, typer.Option("--profile", metavar="P.yaml", help="Profile that `ppsim calibrate` wrote.")],

@@ -47,7 +47,7 @@ SUSPECTS = {"equal stages": ("stage",), "no stragglers": ("action", "microbatch"
 
 
 @command
-@options.draws
+@options.shared_options()
 def explain(
     recording: Annotated[
         Path,

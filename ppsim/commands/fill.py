@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,21 +14,20 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.tables import aligned, paragraph
 from ppsim.base.units import counted, of_number, percent_text, seconds_text
+from ppsim.commands import options
 from ppsim.commands.cells import gigabytes, memory_text, step_text
-from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, draws, read_headroom, takes_case
+from ppsim.commands.options import DEFAULT_HEADROOM, Headroom, JsonTarget, Verbose, read_case, read_headroom
 from ppsim.commands.reporting import OutputOption, answer, command, write_files
-from ppsim.config import Config
 from ppsim.interop.result import fill_csv, plain
 from ppsim.plots.chart_files import SUFFIXES
 
 MAX_ITEMS = 8  # of the page
 
 
-@takes_case()
 @command
-@draws
+@options.shared_options()
 def fill(
-    read: Callable[[], Config],
+    flags: dict[str, Any],
     items: Annotated[
         Path | None,
         typer.Option("--with", metavar="ITEMS.yaml", help="List of items: duration, memory, release, device, count."),
@@ -55,7 +54,7 @@ def fill(
     wanted += map(_from_text, work or ())
     if not wanted:
         raise ConfigError("nothing to place: give --with ITEMS.yaml, or --work such as 40ms,6GB")
-    filling = read().simulate().fill(wanted, headroom=fraction)
+    filling = read_case(**flags).simulate().fill(wanted, headroom=fraction)
     write_files(
         (gantt, lambda path: filling.run.save(path, **drawing)),
         (table, lambda path: write_atomically(path, fill_csv(filling))),

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ppsim.base.tables import aligned
 from ppsim.base.units import counted, percent_text
+from ppsim.commands import options
 from ppsim.commands.cells import SAME, memory_text, step_text
-from ppsim.commands.options import JsonTarget, takes_case
+from ppsim.commands.options import JsonTarget, read_case
 from ppsim.commands.reporting import answer, command
-from ppsim.config import Config
 from ppsim.studies.packed_steps import PackedSteps, packed_steps
 
 PERCENTS = (5, 50, 95)
 
 
-@takes_case()
 @command
-def lengths(read: Callable[[], Config], json: JsonTarget = None) -> None:
+@options.shared_options()
+def lengths(flags: dict[str, Any], json: JsonTarget = None) -> None:
     """Pack sequences of unequal length; print quantiles of the step over batches, and what balancing gains."""
-    config = read()
+    config = read_case(**flags)
     found, lengths = packed_steps(config), config.packed_lengths
     drawn, packing, tokens = lengths.drawn, lengths.packing, lengths.slots.tokens
     document = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,20 +14,21 @@ from ppsim.base.tables import line_width
 from ppsim.base.units import counted, percent_text, seconds_text
 from ppsim.commands import options
 from ppsim.commands.cells import memory_text
-from ppsim.commands.options import MEMORY_FLAGS, takes_case
+from ppsim.commands.options import MEMORY_FLAGS, read_case
 from ppsim.commands.reporting import OutputOption, answer, command, write_files
-from ppsim.config import Config
 from ppsim.studies import optimum as study
 from ppsim.studies.optimum import Optimum
 
+NOT_HERE = (
+    *MEMORY_FLAGS, "schedule", "family_options", "stages_per_device", "overlap", "transport", "engine", "dispatch",
+)  # fmt: skip
 _UNITS = {"makespan": "makespan", "bound": "lower_bound", "peak_activations": "peak_activations"}
 
 
-@takes_case(without=(*MEMORY_FLAGS, "schedule", "family_options", "stages_per_device", "overlap", "transport", "engine",
-                     "dispatch"))  # fmt: skip
 @command
+@options.shared_options(without=NOT_HERE)
 def optimum(
-    read: Callable[[], Config],
+    flags: dict[str, Any],
     placement: Annotated[str, typer.Option(metavar="NAME", help="Stages to devices: one, loop, v or wave.")] = "one",
     stages_per_device: Annotated[
         int | None,
@@ -44,7 +44,7 @@ def optimum(
     verbose: options.Verbose = False,
 ) -> None:
     """Prove the shortest schedule of a tiny case without transfer queues (needs the extra `solver`)."""
-    case = read()
+    case = read_case(**flags)
     section = case.schedule
     if "csv" in section:
         raise ConfigError(

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -153,64 +154,53 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def takes_case(
-    without: Collection[str] = (), reader: Callable[..., Any] | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command the options of `OPTIONS`, except those in `without`.
+def shared_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command options which several have, by the names of its parameters.
 
-    The command's first parameter is a function that calls `reader` with these options by name and returns its result
-    (default: the checked Config). If a command without --schedule gets no config, the schedule is 1F1B.
+    `flags` gets those of `OPTIONS` by name, except those in `without`; `read_case` takes them. If a command without
+    --schedule gets no config, the schedule is 1F1B. `drawing` gets the given options of charts, and of Gantt charts if
+    the command draws one; without a file to draw they raise ConfigError. --width also counts columns of --text.
     """
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in OPTIONS.items()
-        if name not in without
-    ]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(function, eval_str=True).parameters)
+        charts = {name: option for name, option in output_options(function).items() if ".png" in option.endings}
+        has_case, draws = own.pop("flags", None) is not None, own.pop("drawing", None) is not None
+        of_case = {name: option for name, option in OPTIONS.items() if has_case and name not in without}
+        of_chart = {**CHART, **(GANTT if "gantt" in charts else {})} if draws else {}
+
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            values = {parameter.name: given.pop(parameter.name) for parameter in shared}
-            named = {text.partition("=")[0].strip() for text in values["settings"] or ()}
-            if "schedule" in without and values["config"] is None and not named & {"schedule.name", "schedule.csv"}:
-                values["schedule"] = "1f1b"
-            function(functools.partial(reader or read_case, **values), **given)
+            flags, chart = ({name: given.pop(name) for name in names} for names in (of_case, of_chart))
+            if has_case:
+                named = {text.partition("=")[0].strip() for text in flags["settings"] or ()}
+                if "schedule" in without and flags["config"] is None and not named & {"schedule.name", "schedule.csv"}:
+                    flags["schedule"] = "1f1b"
+                given["flags"] = flags
+            if draws:
+                given["drawing"] = {name: one for name, one in chart.items() if one is not None and one is not False}
+                _check_drawn(given, charts)
+            function(**given)
 
-        _, *own = inspect.signature(function, eval_str=True).parameters.values()
-        return _signed(run, [*shared, *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own)])
+        kept = [one.replace(kind=one.KEYWORD_ONLY) for one in own.values()]
+        parameters = [*starmap(_keyword, of_case.items()), *kept, *starmap(_keyword, of_chart.items())]
+        vars(run)["__signature__"] = inspect.Signature(parameters)  # from which the command line makes options
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
 
     return decorate
 
 
-def draws(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of charts, and of Gantt charts if it draws one; it gets those given as `drawing`.
-
-    An option without a file to draw raises ConfigError; --width also counts columns of --text.
-    """
-    charts = {name: one for name, one in output_options(function).items() if ".png" in one.endings}
-    options = {**CHART, **(GANTT if "gantt" in charts else {})}
-
-    @functools.wraps(function)
-    def run(*args: Any, **given: Any) -> None:
-        values = {name: given.pop(name) for name in options}
-        drawing = {name: value for name, value in values.items() if value is not None and value is not False}
-        for name in drawing:
-            files = {file: one.option(file) for file, one in charts.items() if file == "gantt" or name in CHART}
-            files |= {"text": "--text"} if name == "width" and "text" in given else {}
-            if not any(given[file] for file in files):
-                raise ConfigError(f"{option_of(name)} changes a drawing; it needs {' or '.join(files.values())}")
-        function(*args, drawing=drawing, **given)
-
-    own = inspect.signature(function, eval_str=True).parameters
-    shared = {name: own["drawing"].replace(name=name, annotation=one, default=None) for name, one in options.items()}
-    return _signed(run, [*(own[name] for name in own if name != "drawing"), *shared.values()])
+def _keyword(name: str, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
 
 
-def _signed(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """Return the function with these parameters, from which the command line makes options."""
-    vars(function)["__signature__"] = inspect.Signature(parameters)
-    function.__annotations__ = {one.name: one.annotation for one in parameters}
-    return function
+def _check_drawn(given: Mapping[str, Any], charts: Mapping[str, OutputOption]) -> None:
+    for name in given["drawing"]:
+        files = {file: one.option(file) for file, one in charts.items() if file == "gantt" or name in CHART}
+        files |= {"text": "--text"} if name == "width" and "text" in given else {}
+        if not any(given[file] for file in files):
+            raise ConfigError(f"{option_of(name)} changes a drawing; it needs {' or '.join(files.values())}")
 
 
 def read_case(config: Path | None, *options: Iterable[str] | None, **flags: Any) -> Config:

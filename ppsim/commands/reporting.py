@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import typer
 from typer.models import OptionInfo
@@ -27,9 +27,6 @@ INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT and SIGPIPE, as a shell repo
 
 _COLOURS = re.compile("(\x1b\\[[0-9;]*m)")
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 def exit_status(error: Exception) -> int:
     """Return 1 if the input was understood and the answer is no, 2 if the call itself was wrong."""
@@ -37,23 +34,22 @@ def exit_status(error: Exception) -> int:
     return ANSWER_IS_NO if is_answer else CALL_WAS_WRONG
 
 
-def command(function: Callable[P, T]) -> Callable[P, T]:
+def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make `function` a command: an error becomes one message on stderr and an exit status."""
     outputs = output_options(function)
 
     @functools.wraps(function)
-    def run(*args: P.args, **options: P.kwargs) -> T:
+    def run(**given: Any) -> None:
         calibrations: list[str] = []
         _calibrations.set(calibrations)
         try:
-            with _files_of(outputs, options).watch(), noting_calibrations(calibrations.append):
-                result = function(*args, **options)
+            with _files_of(outputs, given).watch(), noting_calibrations(calibrations.append):
+                function(**given)
             with _stdout_faults():
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except (PpsimError, OverwriteError) as error:
-            keywords: Any = getattr(args[0], "keywords", {}) if args else options  # of takes_case's reader
-            say(f"ppsim: {_with_file(error, keywords.get('config'))}")
+            say(f"ppsim: {_with_file(error, given.get('config'))}")
             raise typer.Exit(exit_status(error)) from None
         except BrokenPipeError:
             _discard_stdout()
@@ -63,12 +59,11 @@ def command(function: Callable[P, T]) -> Callable[P, T]:
         except MemoryError:
             say("ppsim: not enough memory for this many actions; use fewer microbatches")
             raise typer.Exit(CALL_WAS_WRONG) from None
-        return result
 
     return run
 
 
-def _with_file(error: Exception, config: Path | None) -> str:
+def _with_file(error: Exception, config: Any) -> str:
     """Return the error's message; errors of sizes and costs, which do not name the config, get its path."""
     named = config is None or not isinstance(error, BuildError | CostError) or str(error).startswith(str(config))
     return str(error) if named else f"{config}: {error}"

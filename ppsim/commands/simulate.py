@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +11,8 @@ import typer
 from ppsim.base.errors import ConfigError
 from ppsim.base.files import write_atomically
 from ppsim.commands import options
-from ppsim.commands.options import JsonTarget, Verbose, draws, takes_case
+from ppsim.commands.options import JsonTarget, Verbose, read_case
 from ppsim.commands.reporting import OutputOption, answer, command, encodes, print_data, say, takes_colours, write_files
-from ppsim.config import Config
 from ppsim.interop.result import bubbles_csv, timeline_csv
 from ppsim.plots.chart_files import PICTURES, SUFFIXES, save_figure
 from ppsim.plots.summary import summary_text
@@ -24,11 +22,10 @@ from ppsim.schedule.orders import outside_lists
 TRACES = (".pftrace", ".json")
 
 
-@takes_case()
 @command
-@draws
+@options.shared_options()
 def simulate(
-    read: Callable[[], Config],
+    flags: dict[str, Any],
     json: JsonTarget = None,
     gantt: Annotated[Path | None, OutputOption("Draw a Gantt chart", endings=SUFFIXES)] = None,
     trace: Annotated[
@@ -70,7 +67,7 @@ def simulate(
         raise ConfigError("--sharded has no effect without --program FILE; give both")
     if text and json == "-":
         raise ConfigError("--text and --json - both print to stdout; choose one, or give --json a file")
-    case = read()
+    case = read_case(**flags)
     built = case.build()
     timeline = case.simulate(built)
     lists = timeline.schedule if case.dispatch == "ready" else Schedule.of(built.unlowered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from ppsim.base.tables import aligned, csv_text_of, line_width, paragraph
 from ppsim.base.units import first_names, more_lines, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import gigabytes, step_text
-from ppsim.commands.options import draws, read_source, settings_of, takes_case
+from ppsim.commands.options import read_source, settings_of
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, write_files
 from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
@@ -30,11 +30,10 @@ TIGHT, OVER = "*", "!"  # marks of a peak in memory that should stay free, and o
 MAX_ROWS, MAX_REFUSED = 14, 3  # without --verbose, so that the answer fits one screen
 
 
-@takes_case(reader=read_source)
 @command
-@draws
+@options.shared_options()
 def sweep(
-    read: Callable[[], ConfigSource],
+    flags: dict[str, Any],
     over: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,7 +66,7 @@ def sweep(
     values = {key: study.parse_values(text, key) for key, text in settings_of(over, "--over").items()}
     if chart is None and measure != "iteration_time":
         raise ConfigError(f"--measure {measure} changes a drawing; it needs --chart")
-    source = read()
+    source = read_source(**flags)
     with options.executor_of(workers, dask, slurm, store) as executor:
         found = study.sweep(source, values, executor=executor, workers=workers, store=store)
     write_files(

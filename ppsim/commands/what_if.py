@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +14,7 @@ from ppsim.base.tables import aligned, paragraph, texts_once
 from ppsim.base.units import difference_text, more_lines, parse_quantity, percent_text, value_text
 from ppsim.commands import options
 from ppsim.commands.cells import SAME, gigabytes, step_text, usable_text
-from ppsim.commands.options import OPTIONS, once_each, read_case, takes_case
+from ppsim.commands.options import OPTIONS, once_each, read_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
 from ppsim.config import Config, load_config
 from ppsim.costs.given import PARAMETERS
@@ -30,10 +29,10 @@ UNITS |= {"step": "seconds", "memory": "bytes"}
 MAX_ROWS = 14  # of the table of losses without --verbose, so that it fits one screen
 
 
-@takes_case(without=OPTIONS.keys() - {"settings", "schedule", "devices", "microbatches"}, reader=dict)
 @command
+@options.shared_options(without=OPTIONS.keys() - {"settings", "schedule", "devices", "microbatches"})
 def what_if(
-    read: Callable[[], dict[str, Any]],
+    flags: dict[str, Any],
     config: Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="Config to change.")],
     break_even: Annotated[
         str | None,
@@ -73,7 +72,6 @@ def what_if(
         )
     if (between and not break_even) or (copies and fail is None):
         raise ConfigError("--range needs --break-even A vs B" if between else "--copies needs --fail DEVICE")
-    flags = read()
     settings = flags.pop("settings")
     if slow or fail is not None:
         case = _case(config, settings, {**flags, "schedule": None})

@@ -343,9 +343,9 @@ def _model(section: dict[str, Any] | None, faults: _Faults) -> Model | None:
 def _profile(checked: dict[str, Any], faults: _Faults) -> Profile | None:
     """Return costs measured by `ppsim calibrate`, with the given partition and link."""
     given = checked["costs"]
-    twice = given.keys() - {"profile", "stage_layers", *LINK}
+    others = ("profile", "stage_layers", *LINK)
     faults += _broken([
-        *((f"costs.{key}", GIVEN.format("profile"), True) for key in twice),
+        *((f"costs.{key}", GIVEN.format("profile"), key not in others) for key in given),
         ("model", "excludes costs.profile, which prices a model by itself; leave one out", "model" in checked),
     ])  # fmt: skip
     profile = faults.attempt(("costs", "profile"), lambda: read_profile(given["profile"]))
