@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -100,7 +101,7 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
     expected = None if run is None else in_measured_order(measured, run).plan
     medians = medians_of(own.seconds, groups_of(own))
     found = [
-        *_slow_stages(own, medians, None if expected is None or expected.fused.any() else expected.seconds),
+        *_slow_stages(own, None if expected is None or expected.fused.any() else expected.seconds),
         *_worst("action", own, own.seconds, medians, (own.seconds > SLOW_ACTION * medians) & (medians > 0)),
         *_slow_microbatches(own, medians),
         *_slow_links(measured, own, None if expected is None else expected.transfer_seconds),
@@ -108,20 +109,41 @@ def slow_parts(measured: Timeline, own: Plan, run: Timeline | None) -> list[Slow
     return sorted(found, key=lambda one: -one.excess)
 
 
-def _slow_stages(own: Plan, medians: np.ndarray, expected: np.ndarray | None) -> list[Slow]:
-    """Return the kinds of a stage whose median is above the expected seconds, or above the median of all stages."""
-    found = []
+def _slow_stages(own: Plan, expected: np.ndarray | None) -> Iterator[Slow]:
+    """Yield the kinds of a stage whose median is above the expected seconds, or above the median of all stages."""
     for kind in np.unique(own.kind):
         mine = own.kind == kind
-        stages, row = np.unique(own.schedule.stage[mine], return_index=True)
-        values = medians[mine][row]
-        usual = np.full(len(stages), np.median(values)) if expected is None else expected[mine][row]
-        counts = np.bincount(own.schedule.stage[mine], minlength=own.schedule.num_stages)[stages]
-        for stage, seconds, normal, count in zip(stages.tolist(), values, usual, counts, strict=True):
-            if seconds > SLOW_STAGE * normal:
-                excess = float((seconds - normal) * count)
-                found.append(Slow("stage", f"{stage}{KIND_NAMES[kind]}", float(seconds), float(normal), excess))
-    return found
+        usual = None if expected is None else expected[mine]
+        for stage, *numbers in _slow_groups(own.seconds[mine], own.schedule.stage[mine], usual, SLOW_STAGE):
+            yield Slow("stage", f"{stage}{KIND_NAMES[kind]}", *numbers)
+
+
+def _slow_links(measured: Timeline, own: Plan, expected: np.ndarray | None) -> Iterator[Slow]:
+    """Yield links whose median transfer is above the expected seconds, or above the median of all links.
+
+    Only transfers that a device waited for count.
+    """
+    mine = was_waited_for(measured)
+    usual = None if expected is None else expected[mine]
+    for link, *numbers in _slow_groups(own.transfer_seconds[mine], links_of(measured)[mine], usual, SLOW_LINK):
+        sender, receiver = divmod(link, own.schedule.devices)
+        yield Slow("link", f"{sender}-{receiver}", *numbers)
+
+
+def _slow_groups(
+    seconds: np.ndarray, groups: np.ndarray, expected: np.ndarray | None, factor: float
+) -> Iterator[tuple[int, float, float, float]]:
+    """Yield the group, median, expected median and excess of each group whose median is `factor` times the expected.
+
+    Without expected seconds, each group is compared with the median of all groups.
+    """
+    medians = {one: known_median(seconds[groups == one]) for one in np.unique(groups).tolist()}
+    usual = known_median(np.array([*medians.values()]))
+    for one, median in medians.items():
+        mine = groups == one
+        normal = usual if expected is None else float(np.median(expected[mine]))
+        if median > factor * normal:
+            yield one, median, normal, (median - normal) * int(mine.sum())
 
 
 def _slow_microbatches(own: Plan, medians: np.ndarray) -> list[Slow]:
@@ -132,25 +154,6 @@ def _slow_microbatches(own: Plan, medians: np.ndarray) -> list[Slow]:
     chosen = np.flatnonzero((seconds > SLOW_MICROBATCH * expected) & (excess - np.median(excess) > distance))
     values = np.stack([seconds, expected, excess], axis=1).tolist()
     return [Slow("microbatch", f"microbatch {number}", *values[number]) for number in chosen.tolist()]
-
-
-def _slow_links(measured: Timeline, own: Plan, expected_seconds: np.ndarray | None) -> list[Slow]:
-    """Return links whose median transfer is above the expected seconds, or above the median of all links.
-
-    Only transfers that a device waited for count.
-    """
-    blocked, links = was_waited_for(measured), links_of(measured)
-    medians = {one: known_median(own.transfer_seconds[blocked & (links == one)]) for one in np.unique(links[blocked])}
-    usual = known_median(np.array([*medians.values()]))
-    found = []
-    for link, seconds in medians.items():
-        mine = blocked & (links == link)
-        expected = usual if expected_seconds is None else float(np.median(expected_seconds[mine]))
-        if seconds > SLOW_LINK * expected:
-            sender, receiver = divmod(int(link), own.schedule.devices)
-            excess = (seconds - expected) * int(mine.sum())
-            found.append(Slow("link", f"{sender}-{receiver}", seconds, expected, excess))
-    return found
 
 
 def _worst(what: str, own: Plan, seconds: np.ndarray, expected: np.ndarray, chosen: np.ndarray) -> list[Slow]:
