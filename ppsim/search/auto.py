@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -152,17 +151,7 @@ def fitting_families(problem: Problem, v: int, costs: CostModel | None) -> list[
     The first one that is proven shortest ends the list.
     """
     fitting = []
-    for schedule in _families_on(problem, v, costs):
-        if problem.fits(schedule):
-            fitting.append((problem.seconds_of(schedule), schedule))
-            if problem.is_optimal(fitting[-1][0]):
-                break
-    return fitting
-
-
-def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[ScheduleColumns]:
-    """Yield the schedules of all families on the placement; those that search come last, as they take longest."""
-    for known in sorted(families().values(), key=lambda known: known.searches):
+    for known in sorted(families().values(), key=lambda known: known.searches):  # those that search take longest
         takes_v = known.stages_per_device == v if known.fixed_stages else True
         sliced_or_slow = {"slices", "placement"} & set(known.options) or known.name in NO_STARTS
         if sliced_or_slow or known.asynchronous or not takes_v:
@@ -172,8 +161,11 @@ def _families_on(problem: Problem, v: int, costs: CostModel | None) -> Iterator[
             schedule = known.columns(problem.devices, problem.m, v, **options)
         except PpsimError:  # the family does not exist in these sizes
             continue
-        if _is_on(schedule, problem):
-            yield schedule
+        if _is_on(schedule, problem) and problem.fits(schedule):
+            fitting.append((problem.seconds_of(schedule), schedule))
+            if problem.is_optimal(fitting[-1][0]):
+                break
+    return fitting
 
 
 def _is_on(schedule: ScheduleColumns, problem: Problem) -> bool:
