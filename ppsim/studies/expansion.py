@@ -164,15 +164,11 @@ class _ExpandedLayout:
         if partition != BALANCED:
             return self.costs.with_partition(partition)
         balanced = balanced_within(self.costs, summary, self.limit)
-        if "even" in self.space.partitions and balanced == self._even(summary.actions.num_stages):
-            return None
+        with suppress(PpsimError):  # more stages than layers
+            even = "even" in self.space.partitions and self.costs.megatron_layout(summary.actions.num_stages)
+            if even and balanced == LayoutString.parse(even):
+                return None
         return self.costs.with_partition(balanced)
-
-    def _even(self, num_stages: int) -> LayoutString | None:
-        """Return the stages of the even partition; None if there are more stages than layers."""
-        with suppress(PpsimError):
-            return LayoutString.parse(self.costs.megatron_layout(num_stages))
-        return None
 
     def _bounds_of(self, costs: Any, summary: ScheduleSummary, changes: Changes) -> tuple[float, float]:
         """Return lower bounds on seconds and bytes of a point.
@@ -182,20 +178,16 @@ class _ExpandedLayout:
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or find_family(changes["schedule.name"]).searches:
             return self.bounds
-        table = costs.table(summary.actions)
-        held = memory_bound(summary, table) if self._is_final(changes) else None
+        table, config = costs.table(summary.actions), self.space.config
+        changed_later = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
+        is_final = config.dispatch == "list" and not changed_later  # else the lists do not bound the memory
+        held = memory_bound(summary, table) if is_final else None
         memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
         if memory > self.limit:
             return 0.0, memory
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
-        step = step_bound(summary, table, self.space.config.optimizer, sharded) * self.expansion.jitter_factor
+        step = step_bound(summary, table, config.optimizer, sharded) * self.expansion.jitter_factor
         return max(step, self.bounds[0]), memory
-
-    def _is_final(self, changes: Changes) -> bool:
-        """Return False for lists without a lower bound on memory: priorities, and lists to which actions are added."""
-        config, name = self.space.config, changes["schedule.name"]
-        added = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
-        return config.dispatch == "list" and not added and not find_family(name).searches
 
 
 def _summarise(
