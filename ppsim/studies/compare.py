@@ -333,7 +333,13 @@ def _run(chosen: _Chosen, case: Config, sizes: tuple[int, int], headroom: float 
         options = case.schedule.get("options", {}) if item.name == case.schedule.get("name") else {}
         schedule = Schedule.of(case.build_family(item, *sizes, stages, options).named(label))
     else:
-        schedule = case.completed(_checked_size(item, *sizes))
+        own = item.compute.devices, item.compute.microbatches_of_a_step
+        if own != sizes:
+            raise BuildError(
+                f"it has {own[0]} devices and {own[1]} microbatches; compared are schedules of {sizes[0]} devices and "
+                f"{sizes[1]} microbatches"
+            )
+        schedule = case.completed(item)
     found = case.simulate(schedule, dispatch="ready" if label.endswith(READY) else case.dispatch)
     if headroom is not None and fits_within(found, headroom) is False:
         raise ConfigError(f"does not fit: {value_text(-found.memory().spare(headroom).min(), 'bytes')} too much")
@@ -363,18 +369,6 @@ def changes_to(name: str, case: Config) -> dict[str, Any]:
     layout = getattr(case.costs, "layout", None)
     idle = {f"layout.{key}" for key in idle_overlaps(layout)} if isinstance(layout, Layout) else ()
     return {**keys, **{key: value for key, value in needed(case.costs, needs).items() if key not in idle}}
-
-
-def _checked_size(schedule: Schedule, devices: int, microbatches: int) -> Schedule:
-    """Return `schedule`; raise BuildError if it has other sizes than the schedules that it is compared with."""
-    compute = schedule.compute
-    count = compute.microbatches_of_a_step
-    if (compute.devices, count) != (devices, microbatches):
-        raise BuildError(
-            f"it has {compute.devices} devices and {count} microbatches; compared are schedules of {devices} devices "
-            f"and {microbatches} microbatches"
-        )
-    return schedule
 
 
 def asynchronous(run: TimelineColumns) -> bool:
