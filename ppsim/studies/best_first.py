@@ -18,6 +18,7 @@ from ppsim.plots.scale import SAME
 from ppsim.studies.expansion import Expansion, devices_of
 from ppsim.studies.free_keys import BLOCKS_RECOMPUTED, COMBINED, Changes, Key
 from ppsim.studies.points import (
+    RANKED,
     Candidate,
     fastest_partitions,
     front_of,
@@ -35,7 +36,6 @@ from ppsim.studies.worker_pool import InProcess, JobRunner, capacity, is_left_ou
 MAX_ROUND = 64  # items per round: results of the first items of a longer round would exclude many others
 NEAREST_ROUNDS = 100  # rounds of MAX_ROUND layouts or points in which the smallest peak is sought if nothing fits
 LAYOUTS_PER_WORKER = 16  # layouts per round: nearly all are expanded in the end
-RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,6 @@ class BestFirstSearch:
         for one in self._measured([point.changes for point in points]):
             if one.measures is None:
                 self.counts["refused"] += 1
-                self._note_left_out(one)
                 continue
             self.counts["simulated"] += 1
             fits = one.memory <= self.limit
@@ -189,6 +188,8 @@ class BestFirstSearch:
     def _measured(self, points: list[Changes]) -> Iterator[Candidate]:
         options = {"executor": self.executor, "store": self.store, "label": None, "fast": True, "measures": RANKED}
         for one in run_points(self.source, points, **options):
+            if is_left_out(one.refused):
+                self.left_out.append({**one.changes, "refused": one.refused})
             yield replace(one, stragglers=self.expansion.straggler_seconds({**one.changes}))
 
     def _search_blocks(self) -> None:
@@ -209,7 +210,6 @@ class BestFirstSearch:
                 if count < most and changes not in tried:
                     tried.append(changes)
         for one in self._measured(tried):
-            self._note_left_out(one)
             if one.measures is not None and one.memory <= self.limit and self.expansion.is_launched({**one.changes}):
                 self.fitting.append(one)
         self._rank()
@@ -238,15 +238,9 @@ class BestFirstSearch:
                 for old, one in zip(olds, found, strict=True)
                 if one.get("stages")
             ]
-            fresh: list[Changes] = []
-            for _, changes in pairs:
-                if changes not in searched:
-                    searched.append(changes)
-                    fresh.append(changes)
-            measured = [*self._measured(fresh)]
-            for one in measured:
-                self._note_left_out(one)
-            known = [one for one in measured if one.measures is not None]
+            fresh = [*{str(changes): changes for _, changes in pairs if changes not in searched}.values()]
+            searched += fresh
+            known = [one for one in self._measured(fresh) if one.measures is not None]
             for old, changes in pairs:
                 new = next((one for one in (*known, *self.fitting) if one.changes == changes), None)
                 if new is not None and new.memory <= self.limit and self.expansion.is_launched(changes):
@@ -278,10 +272,6 @@ class BestFirstSearch:
     def _note_nearest(self, measured: Iterable[Candidate]) -> None:
         known = [one for one in (self.nearest, *measured) if one is not None and one.measures is not None]
         self.nearest = min(known, key=lambda one: (one.memory, one.rank), default=None)
-
-    def _note_left_out(self, one: Candidate) -> None:
-        if is_left_out(one.refused):
-            self.left_out.append({**one.changes, "refused": one.refused})
 
     def _replace(self, old: Candidate, new: Candidate) -> None:
         """Rank a point with its new stages if they are better; the old point may still be on the front."""

@@ -23,9 +23,9 @@ from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_a
 from ppsim.costs.spread import order_error
 from ppsim.frameworks import SEARCHED_LAYOUTS
 from ppsim.run.timelines import Timeline
-from ppsim.studies.best_first import RANKED, BestFirstSearch
+from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.free_keys import Changes
-from ppsim.studies.points import Candidate, front_of, memory_limit, placed, rank, run_points
+from ppsim.studies.points import Candidate, front_of, memory_limit, placed, rank
 from ppsim.studies.space import Space, search_space
 from ppsim.studies.towers import TowerSearch
 from ppsim.studies.worker_pool import FEW, open_resources
@@ -306,9 +306,7 @@ def _of_towers(
     search: TowerSearch, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
 ) -> Choice:
     """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
-    options = {"label": "adding encoders", "fast": True, "measures": RANKED, **resources}
-    measured = functools.partial(run_points, search.source, **options)
-    choices = search.run(alone, measured, top, functools.partial(memory_limit, headroom=headroom))
+    choices = search.run(alone, top, headroom, resources)
     ranked, front = rank(search.fitting, top), front_of(search.fitting)
     nearest = None if ranked else min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     shown = ranked[0] if ranked else nearest

@@ -38,6 +38,8 @@ IDEA = (*GROUP_KEYS, "schedule.name", "layout.recompute")  # keys whose values m
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
+# The measures of the points of `choose`.
+RANKED = ("iteration_time", "tokens_per_second", "mfu", "peak_memory", "bubble_fraction", "peak_activations")
 
 
 @described

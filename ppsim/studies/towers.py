@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ppsim.analysis.memory import MemoryLimit
 from ppsim.base.errors import ConfigError, shown
 from ppsim.config import ConfigSource, value_at
 from ppsim.frameworks import ENCODER_SCHEDULES
 from ppsim.studies.free_keys import Changes, Key
-from ppsim.studies.points import Candidate, rank
+from ppsim.studies.points import RANKED, Candidate, memory_limit, rank, run_points
 
 
 class EncoderKey:
@@ -43,7 +42,6 @@ NAME = "schedule.name"
 SCHEDULES_WITH_ENCODER = tuple(dict.fromkeys(itertools.chain(*ENCODER_SCHEDULES.values())))
 
 Keys = Iterable[str] | Mapping[str, Iterable[Any]] | None
-Measured = Callable[[list[Changes]], Iterable[Candidate]]
 
 
 def split_keys(given: Keys) -> tuple[dict[str, list[Any] | None], Any]:
@@ -115,14 +113,8 @@ class TowerSearch:
             found.refusal = f"{framework} runs an encoder in the first stage only (encoder.placement=first)"
         return found
 
-    def run(
-        self, alone: Callable[..., Any], measured: Measured, top: int, limit_of: Callable[[Any], MemoryLimit]
-    ) -> list[Any]:
-        """Search, and return the choices of backbones.
-
-        `alone` is `choose` for a backbone, `measured` simulates points of both towers, `limit_of` gives the limit of a
-        device of a config.
-        """
+    def run(self, alone: Callable[..., Any], top: int, headroom: float, resources: Mapping[str, Any]) -> list[Any]:
+        """Search, and return the choices of backbones; `alone` is `choose` for a backbone."""
         groups: dict[tuple[int, bool], list[Changes]] = {}
         for encoder, gpus in self.encoders():
             is_first = encoder_size(self.source.data, encoder, EncoderKey.PLACEMENT) == "first"
@@ -135,16 +127,16 @@ class TowerSearch:
             self.counts.update(found[gpus, is_first].counts)
         ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
         for key, backbones in sorted(ranked.items(), key=lambda item: item[1][0].expected):
-            limit = limit_of(found[key].space.config).usable
+            limit = memory_limit(found[key].space.config, headroom).usable
             last = rank(self.fitting, top)[top - 1 :]
             if last and last[0].expected < backbones[0].expected:
                 self.counts.update(points=len(groups[key]), step=len(groups[key]))
                 continue
             first = [(encoder, backbones[0]) for encoder in groups[key]]
-            legal = self._simulated(first, measured, key[0], limit)
+            legal = self._simulated(first, key[0], limit, resources)
             best = sorted(legal, key=lambda index: (legal[index].memory > limit, legal[index].rank))
             kept = [groups[key][index] for index in best[:MAX_ENCODERS]]
-            self._simulated([*itertools.product(kept, backbones[1:])], measured, key[0], limit)
+            self._simulated([*itertools.product(kept, backbones[1:])], key[0], limit, resources)
         return [*found.values()]
 
     def encoders(self) -> Iterator[tuple[Changes, int]]:
@@ -174,12 +166,14 @@ class TowerSearch:
                 yield encoder, max(gpus, 0)
 
     def _simulated(
-        self, pairs: list[tuple[Changes, Candidate]], measured: Measured, gpus: int, limit: float
+        self, pairs: list[tuple[Changes, Candidate]], gpus: int, limit: float, resources: Mapping[str, Any]
     ) -> dict[int, Candidate]:
         """Simulate pairs of an encoder and a backbone on some GPUs; return those that are legal, by their index."""
         found: dict[int, Candidate] = {}
         points = [self._joined(*pair, gpus) for pair in pairs]
-        for index, (one, (_, backbone)) in enumerate(zip(measured(points), pairs, strict=True)):
+        options = {"label": "adding encoders", "fast": True, "measures": RANKED, **resources}
+        measured = run_points(self.source, points, **options)
+        for index, (one, (_, backbone)) in enumerate(zip(measured, pairs, strict=True)):
             if one.measures is None:
                 self.refusal = str(one.refused)
                 continue
