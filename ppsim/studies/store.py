@@ -86,7 +86,7 @@ class Store:
             self._base = sqlite3.connect(os.path.abspath(path), timeout=0, isolation_level=None)
         except (sqlite3.Error, ValueError) as error:
             raise self._fault(error) from None
-        self._base.text_factory = bytes  # text in a damaged row may not be UTF-8
+        self._base.text_factory = lambda text: text.decode(errors="replace")  # a damaged row may not be UTF-8
         try:
             self._patiently(self._prepare)
         except BaseException:
@@ -101,13 +101,14 @@ class Store:
         found: dict[str, Any] = {}
         marks = ",".join("?" * len(keys))
         query = f"SELECT key, files, result, checksum FROM results WHERE key IN ({marks})"  # noqa: S608 - marks only
-        for key, *row in self._patiently(lambda: self._base.execute(query, keys).fetchall()):
-            read = _read_row(key, row)
-            if read is None:
-                self._damaged.add(_text(key))
-            elif not read[0] or (read[0]["place"] == place and _unchanged(read[0]["files"])):
-                found[key.decode()] = read[1]
-                for path in read[0].get("files", ()):
+        for key, *texts, checksum in self._patiently(lambda: self._base.execute(query, keys).fetchall()):
+            if checksum != _checksum(key, *texts):
+                self._damaged.add(key)
+                continue
+            basis, result = map(json.loads, texts)
+            if not basis or (basis["place"] == place and _unchanged(basis["files"])):
+                found[key] = result
+                for path in basis.get("files", ()):
                     note_read(Path(path))
         return found
 
@@ -116,7 +117,7 @@ class Store:
         rows = []
         for key, files, result in results:
             texts = json.dumps({"place": place, "files": files} if files else {}, sort_keys=True), json.dumps(result)
-            rows.append((key, *texts, _checksum(key.encode(), *(text.encode() for text in texts))))
+            rows.append((key, *texts, _checksum(key, *texts)))
 
         def write() -> None:
             self._base.execute("BEGIN IMMEDIATE")
@@ -148,8 +149,7 @@ class Store:
         self._base.execute("PRAGMA synchronous=NORMAL")
 
     def _tables(self) -> dict[str, str]:
-        rows = self._base.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
-        return {_text(name): _text(sql) for name, sql in rows}
+        return dict(self._base.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall())
 
     def _patiently(self, action: Callable[[], T]) -> T:
         """Return the result of `action`; while another process locks the file, wait and try again."""
@@ -174,23 +174,8 @@ class Store:
         return ConfigError(f"{self.path}: cannot be used as a store: {error}; give an SQLite file or a new one")
 
 
-def _read_row(key: Any, row: Sequence[Any]) -> tuple[dict[str, Any], Any] | None:
-    """Return the files and the result in a row; None if they are not what was stored."""
-    if not all(isinstance(value, bytes) for value in (key, *row)):
-        return None
-    *texts, checksum = row
-    if checksum.decode(errors="replace") != _checksum(key, *texts):
-        return None
-    files, result = map(json.loads, texts)
-    return files, result
-
-
-def _checksum(*values: bytes) -> str:
-    return hashlib.sha256(b"\0".join(values)).hexdigest()
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _checksum(*values: object) -> str:
+    return hashlib.sha256("\0".join(map(str, values)).encode()).hexdigest()
 
 
 def store_key(data: Mapping[str, Any]) -> str:
