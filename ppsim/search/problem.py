@@ -230,18 +230,14 @@ class Problem:
         )  # fmt: skip
         return TimedLists(self, codes, ends - self.seconds[codes])
 
-    def timed(self, codes: np.ndarray) -> TimedLists | None:
-        """Return lists of these codes, or None if they block or break a limit."""
-        columns = TimedLists(self, codes, np.zeros(len(codes))).columns()
-        ends = ends_of(columns, self.table)
-        runs = bool((ends >= 0).all()) and self.fits(columns)
-        return TimedLists(self, codes, ends - self.seconds[codes]) if runs else None
-
-    def lists_of(self, schedule: ScheduleColumns) -> TimedLists:
-        """Return a schedule as timed lists: each B as its I and W, the nth row of a code on microbatch n."""
-        codes = self.codes_of(schedule)
+    def timed(self, codes: np.ndarray) -> TimedLists:
+        """Return lists of these codes, the nth row of a code on microbatch n."""
         columns = TimedLists(self, codes, np.zeros(len(codes))).columns()
         return TimedLists(self, codes, ends_of(columns, self.table) - self.seconds[codes])
+
+    def lists_of(self, schedule: ScheduleColumns) -> TimedLists:
+        """Return a schedule as timed lists, each B as its I and W."""
+        return self.timed(self.codes_of(schedule))
 
     def fits(self, schedule: ScheduleColumns) -> bool:
         """Return if a schedule on this placement stays within the limits."""

@@ -113,6 +113,9 @@ class OrderModel:
                 raise
         found = status in (self.cp_model.OPTIMAL, self.cp_model.FEASIBLE)
         lists = self.problem.timed(self._codes(solver)) if found else None
+        # Amounts and times were rounded down: in fact the lists may exceed a limit, or block.
+        if lists is not None and ((lists.ends < 0).any() or not self.problem.fits(lists.columns())):
+            lists = None
         return lists, solver.best_objective_bound * self.tick
 
     def _codes(self, solver: Any) -> np.ndarray:
