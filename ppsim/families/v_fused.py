@@ -58,29 +58,13 @@ def _pulled_earlier(offsets: np.ndarray, m: int) -> np.ndarray:
     microbatch has begun. An F also must not raise the peak of the repeated block, in stages x microbatches of a device.
     """
     p = offsets.shape[1]
-    start = offsets[:, :, None] + PERIOD * np.arange(m)
-    slots = int(start.max()) + 2
-    taken, held = _occupied(start, slots)
-    device = np.broadcast_to(np.arange(p)[:, None], start.shape)
-    in_slot_order = np.lexsort((device.ravel(), start.ravel()))
-    first = start.ravel()
-    peak = int(np.cumsum(held, axis=1).max())
-    held = np.cumsum(held, axis=1).ravel()
-    passes = Passes(p, m, slots, peak, in_slot_order, LENGTH)
-    call_fastest(pull_earlier, len(first), passes, first, taken.ravel(), held)
-    return first.reshape(start.shape)
-
-
-def _occupied(start: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each slot is taken, and its change of the number of activations, both (devices, slots)."""
-    p = start.shape[1]
-    taken, change = np.zeros((p, slots), bool), np.zeros((p, slots), np.int64)
-    devices = np.arange(p)[:, None]
-    for first, length in zip(start, LENGTH, strict=True):
-        for slot in range(length):
-            taken[devices, first + slot] = True
-        np.add.at(change, (devices, first + length - 1), 1 if length == 1 else -1)
-    return taken, change
+    first = offsets[:, :, None] + PERIOD * np.arange(m)
+    device = np.broadcast_to(np.arange(p)[:, None], first.shape)
+    in_slot_order = np.lexsort((device.ravel(), first.ravel()))
+    passes, starts = Passes(p, m, int(first.max()) + 2, in_slot_order, LENGTH), first.ravel()
+    scratch = np.zeros(p * passes.slots, bool), np.zeros(p * passes.slots, np.int64)
+    call_fastest(pull_earlier, len(starts), passes, starts, *scratch)
+    return starts.reshape(first.shape)
 
 
 class Passes(NamedTuple):
@@ -89,7 +73,6 @@ class Passes(NamedTuple):
     devices: int
     microbatches: int
     slots: int
-    peak: int  # largest amount that a device may hold, in stages x microbatches
     order: np.ndarray  # int64 (4 x devices x microbatches,): the passes in the order of their slots
     lengths: np.ndarray  # int64 (4,), slots
 
@@ -98,10 +81,19 @@ class Passes(NamedTuple):
 def pull_earlier(passes, first, taken, held):
     """Move each pass to the first slots that are free and, for an F, below the peak until then.
 
-    `first` (passes,) is the first slot of each pass; this function changes it. `taken` and `held` (devices x slots,)
-    give for each slot of a device whether it is taken, and the activations held after it.
+    `first` (passes,) is the first slot of each pass; this function changes it. `taken` and `held` (devices x slots,),
+    empty at first, give for each slot of a device whether it is taken, and the activations held after it.
     """
-    p, m = passes.devices, passes.microbatches
+    p, m, peak = passes.devices, passes.microbatches, 0
+    for number in passes.order:
+        length, row = passes.lengths[number // (p * m)], number // m % p * passes.slots
+        for slot in range(first[number], first[number] + length):
+            taken[row + slot] = True
+        held[row + first[number] + length - 1] += 1 if length == 1 else -1
+    for device in range(p):
+        for slot in range(device * passes.slots + 1, (device + 1) * passes.slots):
+            held[slot] += held[slot - 1]
+            peak = max(peak, held[slot])
     for number in passes.order:
         code, device = number // (p * m), number // m % p
         now, length, row = first[number], passes.lengths[code], device * passes.slots
@@ -109,7 +101,7 @@ def pull_earlier(passes, first, taken, held):
         slot = ready
         if length == 1:
             slot = now
-            while slot > ready and held[row + slot - 1] < passes.peak:
+            while slot > ready and held[row + slot - 1] < peak:
                 slot -= 1
         while slot < now and (taken[row + slot] or taken[row + slot + length - 1]):
             slot += 1

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Callable, Iterable
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ def read_orders(orders: Iterable[Iterable[Any]], name: str = "custom", slices: i
         raise ScheduleError(
             f"orders must be one list of actions per device, such as [['0F0', '0B0']]; got {shown(orders)}"
         )
-    return _schedule(_read_table(list(orders), cell_text), name, slices)
+    return _read_table(list(orders), cell_text, name=name, slices=slices)
 
 
 def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1) -> ScheduleColumns:
@@ -41,10 +41,10 @@ def read_csv(path: str | PathLike[str], name: str | None = None, slices: int = 1
 
 def schedule_from_csv(text: str, place: str, name: str | None = None, slices: int = 1) -> ScheduleColumns:
     """Return the schedule in the text of a CSV file; errors name the text by `place`."""
-    text = text.rstrip()
-    plain = _plain_cells(text + "\n") if text else None
+    text, traits = text.rstrip(), {"name": name or place, "slices": slices}
+    plain = _read_plain(text + "\n", **traits) if text else None
     if plain is not None:
-        return _schedule(plain, name or place, slices)
+        return plain
     try:
         table = list(csv.reader(io.StringIO(text), strict=True))
     except csv.Error as error:
@@ -53,8 +53,7 @@ def schedule_from_csv(text: str, place: str, name: str | None = None, slices: in
         table.pop()
     if not table:
         raise ScheduleError(f"{place}: the file is empty; a schedule has one row of actions per device")
-    cells = _read_table(table, lambda device, column: f"{place}: {cell_text(device, column)}")
-    return _schedule(cells, name or place, slices)
+    return _read_table(table, lambda device, column: f"{place}: {cell_text(device, column)}", **traits)
 
 
 def orders(schedule: ScheduleColumns) -> list[list[str]]:
@@ -106,28 +105,10 @@ def _insert_idle(schedule: ScheduleColumns, table: list[list[str]]) -> None:
         table[device] = ["" if column in idle else next(texts, "") for column in range(columns)]
 
 
-class Cells(NamedTuple):
-    """Cells in the order written: rows of a schedule (an OVERLAP_F_B slot has two), and the empty cells."""
+def _read_table(table: list[Any], place: Callable[[int, int], str], **traits: Any) -> ScheduleColumns:
+    """Return the schedule of one list of cells per device, read one by one; ScheduleError with every fault.
 
-    kind: np.ndarray
-    stage: np.ndarray
-    microbatch: np.ndarray
-    joined: np.ndarray
-    rows_of_device: np.ndarray
-    idle: np.ndarray  # (empty cells, 2): device and column
-
-
-def _schedule(cells: Cells, name: str, slices: int) -> ScheduleColumns:
-    return ScheduleColumns(
-        cells.kind, cells.stage, cells.microbatch, np.concatenate([[0], np.cumsum(cells.rows_of_device)]),
-        joined=cells.joined, idle=cells.idle, name=name, slices=slices,
-    )  # fmt: skip
-
-
-def _read_table(table: list[Any], place: Callable[[int, int], str]) -> Cells:
-    """Return the cells of one list per device, read one by one; ScheduleError with every fault.
-
-    `place` names the position of a cell in messages.
+    `place` names the position of a cell in messages; `traits` are the name and the slices.
     """
     rows: list[Action] = []
     joined: list[bool] = []
@@ -153,13 +134,14 @@ def _read_table(table: list[Any], place: Callable[[int, int], str]) -> Cells:
             rows_of_device[device] += len(parts)
     if faults:
         raise ScheduleError(listing(f"{len(faults)} cell(s) are not actions", faults), faults)
-    return Cells(
+    return ScheduleColumns(
         np.array([row.kind for row in rows], np.int8),
         np.array([row.stage for row in rows], np.int32),
         np.array([row.microbatch for row in rows], np.int32),
-        np.array(joined, bool),
-        rows_of_device,
-        np.array(idle, np.int32).reshape(-1, 2),
+        np.append(0, np.cumsum(rows_of_device)),
+        joined=np.array(joined, bool),
+        idle=np.array(idle, np.int32).reshape(-1, 2),
+        **traits,
     )
 
 
@@ -182,8 +164,8 @@ _WITH_COMMAS = bytes.maketrans(b";\n", b",,")
 _WITH_BLANKS = bytes.maketrans(_LETTERS + b",;\n", b" " * (len(_LETTERS) + 3))
 
 
-def _plain_cells(text: str) -> Cells | None:
-    """Return the cells of a CSV text that ends with a newline; None if a cell is not plain.
+def _read_plain(text: str, **traits: Any) -> ScheduleColumns | None:
+    """Return the schedule in a CSV text that ends with a newline; None if a cell is not plain.
 
     A plain cell is an action without quotes, spaces and numbers of ten digits. At a million actions, reading and
     simulating a file of them takes 0.2 s instead of 3.5 s.
@@ -209,4 +191,5 @@ def _plain_cells(text: str) -> Cells | None:
     idle = np.flatnonzero((rows == 0) & ~(ends_line & (column == 0)))  # an empty line has no cell
     rows_of_device = np.bincount(line, rows).astype(np.int64)
     idle_cells = np.stack([line[idle], column[idle]], axis=1).astype(np.int32)
-    return Cells(kind, numbers[last - 1 + of_stage], microbatch, follows[filled], rows_of_device, idle_cells)
+    columns = kind, numbers[last - 1 + of_stage], microbatch, np.append(0, np.cumsum(rows_of_device))
+    return ScheduleColumns(*columns, joined=follows[filled], idle=idle_cells, **traits)
