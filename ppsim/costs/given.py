@@ -208,38 +208,23 @@ class Costs:
         return call_text("Costs", ((name, getattr(self, name)) for name in given))
 
     def __post_init__(self) -> None:
-        argument("per", self.per, PARAMETERS["per"]["check"], CostError)
-        object.__setattr__(self, "provenance", self._check_times() | self._check_others() | self._stated_origins())
-
-    def _store(self, name: str, column: np.ndarray) -> None:
-        """Store the checked value as plain numbers, independent of the caller's list."""
-        object.__setattr__(self, name, column.tolist())
-
-    def _check_times(self) -> dict[str, str]:
-        given = {name: getattr(self, name) for name in TIMES}
-        columns = {name: None if one is None else _column(name, one, PARAMETERS[name]) for name, one in given.items()}
-        for name, column in _complete(**columns).items():
-            self._store(name, column)
-        backward_known = any(given[name] is not None for name in TIMES[1:])
-        follows = {name: "derived" if backward_known and name != "forward" else "default" for name in TIMES}
-        return {name: follows[name] if given[name] is None else "given" for name in TIMES}
-
-    def _check_others(self) -> dict[str, str]:
-        origins = {}
+        columns, origins = dict[str, Any](), dict[str, str]()
         for item in declarations(Costs):
-            name, value = item.name, getattr(self, item.name)
-            if name in (*TIMES, "per") or (value is None and item.default is None):
+            name, value, check = item.name, getattr(self, item.name), item.metadata["check"]
+            if value is None and item.default is None:
                 continue
-            if item.metadata["check"] is not None:
-                object.__setattr__(self, name, argument(name, value, item.metadata["check"], CostError))
-                origins[name] = "default" if item.default is not None and value == item.default else "given"
-                continue
-            column = _column(name, value, item.metadata)
+            column = _column(name, value, item.metadata) if check is None else argument(name, value, check, CostError)
             if item.metadata.get("group") == "share" and np.any(column > 1):
                 raise CostError(f"{name}={shown(value)} must lie from 0 to 1")
-            self._store(name, column)
-            origins[name] = "given" if item.default is None or np.any(column != item.default) else "default"
-        return origins
+            is_default = item.default is not None and np.all(column == item.default)
+            columns[name], origins[name] = column, "default" if is_default else "given"
+        follows = "derived" if {*TIMES[1:]} & columns.keys() else "default"
+        origins = {"forward": "default", **dict.fromkeys(TIMES[1:], follows)} | origins
+        del origins["per"]
+        columns |= _complete(*map(columns.get, TIMES))
+        for name, column in columns.items():  # plain numbers, independent of the caller's list
+            object.__setattr__(self, name, column.tolist() if isinstance(column, np.ndarray) else column)
+        object.__setattr__(self, "provenance", origins | self._stated_origins())
 
     def _stated_origins(self) -> dict[str, str]:
         if not isinstance(self.provenance, Mapping):

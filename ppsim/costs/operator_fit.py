@@ -31,9 +31,14 @@ class Product:
     seconds: float
 
     @property
-    def values(self) -> int:
-        """Number of values that it reads and writes."""
-        return (self.rows + self.columns) * self.depth + self.rows * self.columns
+    def flops(self) -> float:
+        """FLOPs of the product."""
+        return 2.0 * self.rows * self.columns * self.depth
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes whose tails lengthen it."""
+        return self.rows, self.columns, self.depth
 
 
 @dataclass
@@ -52,6 +57,11 @@ class Attention:
         """FLOPs of the forward, of the backward (twice as many), and of recomputing the scores."""
         forward = 4.0 * self.batch * self.heads * self.width * self.tokens**2 / (2 if self.causal else 1)
         return forward * (1 + 2 * SCORES_AGAIN)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes whose tails lengthen it."""
+        return (self.tokens,)
 
 
 @dataclass
@@ -120,17 +130,10 @@ def fit_operators(measured: Measurements) -> FittedLaw:
         )
     longest = max(measured.streams, key=lambda one: one.bytes)
     of_byte, products = longest.seconds / longest.bytes, measured.products
-    tail, (of_flop, launch), errors = _nearest(
-        [(2.0 * one.rows * one.columns * one.depth, np.array([one.rows, one.columns, one.depth])) for one in products],
-        [one.seconds for one in products],
-        [of_byte * measured.value_bytes * one.values for one in products],
-    )
-    attention_tail, (of_attention, _), others = _nearest(
-        [(one.flops, np.array([one.tokens])) for one in measured.attention],
-        [one.seconds for one in measured.attention],
-        [2 * launch] * len(measured.attention),
-        gap=False,
-    )
+    moved = [(one.rows + one.columns) * one.depth + one.rows * one.columns for one in products]
+    tail, (of_flop, launch), errors = _nearest(products, [of_byte * measured.value_bytes * one for one in moved])
+    known = [2 * launch] * len(measured.attention)
+    attention_tail, (of_attention, _), others = _nearest(measured.attention, known, gap=False)
     residual = float(np.median(np.abs([*errors, *others])))
     return FittedLaw(
         measured.device, measured.data_type, 1 / of_flop, 1 / of_byte, 1 / of_attention, tail, attention_tail, launch,
@@ -139,17 +142,17 @@ def fit_operators(measured: Measurements) -> FittedLaw:
 
 
 def _nearest(
-    work: Sequence[tuple[float, np.ndarray]], seconds: Sequence[float], known: Sequence[float], gap: bool = True
+    operators: Sequence[Product | Attention], known: Sequence[float], gap: bool = True
 ) -> tuple[float, tuple[float, float], np.ndarray]:
-    """Return the tail, seconds per FLOP and gap that fit `seconds` best, and the relative errors.
+    """Return the tail, seconds per FLOP and gap that fit the seconds of operators best, and the relative errors.
 
-    `work` are the FLOPs of each operator and the sizes whose tails lengthen it, `known` the other seconds.
+    `known` are the other seconds of each operator.
     """
-    measured = np.array(seconds)
+    measured = np.array([one.seconds for one in operators])
     wanted = np.maximum(1 - np.array(known) / measured, 0.0)
     best = (np.inf, 0.0, (1.0, 0.0), wanted)
     for tail in TAILS:
-        flops = np.array([amount * np.prod(1 + tail / sizes) for amount, sizes in work]) / measured
+        flops = np.array([one.flops * np.prod(1 + tail / np.array(one.sizes)) for one in operators]) / measured
         columns = np.stack([flops, gap / measured], axis=1)
         found = np.linalg.lstsq(columns, wanted, rcond=None)[0]
         if not gap or found.min() <= 0:

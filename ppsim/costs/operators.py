@@ -1,4 +1,4 @@
-"""Seconds of the matrix products, the attention and the element-wise passes of a layer on one device.
+"""Laws of the seconds of matrix products, attention and element-wise passes on one device.
 
 Three laws, whose numbers belong to a device (`OperatorLaw`):
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
-from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Linear, Operators
+from ppsim.costs.layers import VALUE_BYTES, Linear
 
 FP8_BYTES = 1
 RECIPES = ("none", "tensor", "delayed", "block")
@@ -154,27 +154,6 @@ class Rates(NamedTuple):
         return flops * (1 + self.law.attention_tail / tokens) / (self.peak * self.law.kernel(kernel))
 
 
-class GpuShare(NamedTuple):
-    """One GPU's share of a microbatch."""
-
-    tokens: float
-    sequences: float
-    # tensor, expert, expert_tensor: sizes of the groups that split matrices, experts, and the matrices of an expert
-    tensor: int
-    expert: int
-    # GPUs that split the work outside tensor-parallel matrices: all of the group with sequence parallelism, else 1
-    whole: int
-    fused: bool  # True if element-wise operations are fused
-    expert_tensor: int
-    casts: Casts = Casts()
-    # regroups, router_kernels: copies of tokens into the order of experts and back; kernels that choose the experts
-    regroups: int = 0
-    router_kernels: int = 0
-    norm_passes: float = 1.0  # bytes that a norm moves, as a multiple of those of one kernel
-    permutes_separately: bool = False  # True if several operators permute tokens; DeepEP and HybridEP have one kernel
-    activates_experts: bool = False  # True if one kernel activates experts, even if others are not fused
-
-
 class Computation(NamedTuple):
     """Seconds of computation of a layer for one microbatch.
 
@@ -208,80 +187,3 @@ class Computation(NamedTuple):
         """Return the seconds that recomputing these modules of the forward takes."""
         modules = ["alternate", "norms", "activations"] if "alternate" in modules else modules
         return sum(getattr(self, name) for name in modules)
-
-
-def computation(rates: Rates, operators: Operators, sequence: int, share: GpuShare) -> Computation:
-    """Return the seconds of a GPU's share of a layer's operators; `sequence` tokens attend to each other."""
-    products = [_product(rates, linear, share) for linear in operators.products]
-    cores = [_core(rates, core, sequence, share) for core in operators.cores]
-    passing = (1.0 if share.fused else UNFUSED_PASSES) * share.sequences
-    routed = operators.routed_bytes * (share.sequences if share.activates_experts else passing)
-    routed = 0.0 if share.casts.fused_experts else routed
-    normed = share.norm_passes * share.sequences
-    activations = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
-    activations = rates.streaming((activations + routed) / share.tensor)
-    norms = rates.streaming(operators.norm_bytes * normed / share.whole)
-    permuting = (1 + share.regroups) / PERMUTE_SPEED + (UNFUSED_PASSES - 1 if share.permutes_separately else 0.0)
-    permuted = rates.streaming(permuting * operators.regrouped_bytes * share.sequences / share.whole)
-    others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / share.whole) + permuted
-    kernels = operators.passes + (share.router_kernels if operators.regrouped_bytes else 0)
-    others += kernels * rates.law.launch
-
-    forwards = [(linear, one[0]) for linear, one in zip(operators.products, products, strict=True)]
-
-    def of_module(name: str) -> float:
-        return sum(seconds for linear, seconds in forwards if linear.module == name)
-
-    return Computation(
-        products=sum(seconds for _, seconds in forwards), core=sum(one[0] for one in cores), norms=norms,
-        activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
-        streams=rates.streaming(operators.stream_bytes * passing / share.whole),
-        input_grad=sum(one[1] for one in products + cores) + BACKWARD_PASSES * (norms + activations + others),
-        weight_grad=sum(one[2] for one in products),
-        alternate=(others if operators.routed_bytes else 0.0)
-        + sum(seconds * linear.recomputed(share.casts.apply_to(linear)) for linear, seconds in forwards),
-    )  # fmt: skip
-
-
-def _product(rates: Rates, linear: Linear, share: GpuShare) -> tuple[float, float, float]:
-    """Return the seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
-    copies, split, tokens = 1.0, share.tensor, share.tokens
-    if linear.expert:  # a GPU's experts see expert_tensor / tensor of the tensor group's tokens
-        copies, split = linear.copies / share.expert, share.expert_tensor
-        tokens *= split / share.tensor
-    rows = tokens * linear.visits / copies
-    inputs, outputs = linear.inputs, linear.outputs
-    if linear.parallel == "column":
-        outputs /= split
-    elif linear.parallel == "row":
-        inputs /= split
-    else:
-        rows /= split
-    casts, fp8, launch = share.casts, share.casts.apply_to(linear), rates.law.launch
-    forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
-    input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
-    weight_grad = copies * rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
-    if linear.bias and not fp8 and not linear.expert:  # its gradient is the sum of the output's; a cast sums in passing
-        weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
-    if fp8 and not (linear.expert and casts.fused_experts):
-        # an input that is not held is another matrix's too, which casts it
-        entering = rates.cast(copies * rows * inputs, casts, copies) if linear.holds_input else 0.0
-        weights = rates.cast(copies * inputs * outputs, casts, copies) if casts.weights else 0.0
-        forward += entering + weights
-        input_grad += rates.cast(copies * rows * outputs, casts, copies) + weights  # W reads them too
-        weight_grad += 0.0 if casts.holds_inputs else entering
-    return forward + launch, input_grad + launch, weight_grad + launch
-
-
-def _core(rates: Rates, core: AttentionCore, sequence: int, share: GpuShare) -> tuple[float, float, float]:
-    """Return the seconds of attention in F, I and W."""
-    part, launch = share.sequences / share.tensor, rates.law.launch
-    if core.kernel != "full":
-        seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence)
-        again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
-        return seconds + launch, 2 * SCORES_AGAIN * again + launch, 0.0
-    products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
-    passes = rates.streaming(core.score_bytes * part * (1.0 if share.fused else UNFUSED_PASSES))
-    seconds = core.heads * part * products
-    launches = 5 * launch  # two products, scaling and mask, softmax, dropout
-    return seconds + passes + launches, 2 * seconds + BACKWARD_PASSES * passes + launches, 0.0

@@ -14,10 +14,19 @@ import numpy as np
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import argument, check_fields, checked_methods, declared, device_count, instance, is_number, rule
-from ppsim.costs.layers import VALUE_BYTES, Layer, Linear
+from ppsim.costs.layers import VALUE_BYTES, AttentionCore, Layer, Linear, Operators
 from ppsim.costs.layout import WEIGHT_BYTES, Layout, recompute_levels
 from ppsim.costs.model import Model
-from ppsim.costs.operators import BACKWARD_PASSES, COPY_BYTES, FP8_BYTES, Computation, GpuShare, computation
+from ppsim.costs.operators import (
+    BACKWARD_PASSES,
+    COPY_BYTES,
+    FP8_BYTES,
+    PERMUTE_SPEED,
+    SCORES_AGAIN,
+    TRITON,
+    UNFUSED_PASSES,
+    Computation,
+)
 from ppsim.costs.pairs import ports_by_node, values_by_node
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import Cluster
@@ -107,7 +116,7 @@ class Setup:
         if layer.losses and facts.extra.logits:  # each GPU computes the loss of all logits
             moved = layout.tensor * layer.operators.activation_bytes
             layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
-        priced = computation(device.rates, layer.operators, self.model.sequence, self._gpu_share)
+        priced = self._priced(layer.operators)
         if not layer.losses or not facts.moves.loss_forward or layout.chosen("fused_loss"):
             return priced
         logits, streaming = self.share(layer.logits), device.rates.streaming
@@ -115,27 +124,90 @@ class Setup:
         forward = streaming(facts.moves.loss_forward * logits)
         return priced._replace(activations=forward, input_grad=priced.input_grad + backward)
 
-    @property
-    def _gpu_share(self) -> GpuShare:
-        """One GPU's share of a microbatch, and the kernels that compute it."""
-        layout, moves = self.layout, self.layout.run_by.facts.moves
-        is_fused = layout.chosen("fused") and not (moves.gates and self.model.gated)
+    def _priced(self, operators: Operators) -> Computation:
+        """Return the seconds of operators by the laws of the device."""
+        layout, moves, rates = self.layout, self.layout.run_by.facts.moves, self.cluster.device.rates
+        products, cores = list(map(self._product, operators.products)), list(map(self._core, operators.cores))
+        sequences = layout.microbatch_size / layout.context
+        whole = layout.tensor if layout.sequence_parallel else 1  # GPUs that split what tensor parallelism does not
         fuses_norms = layout.fused_norms is not False and (layout.chosen("fused") or layout.chosen("fused_norms"))
-        return GpuShare(
-            tokens=self.model.sequence * layout.microbatch_size / layout.context,
-            sequences=layout.microbatch_size / layout.context,
-            tensor=layout.tensor,
-            expert=layout.expert,
-            expert_tensor=layout.split_experts,
-            whole=layout.tensor if layout.sequence_parallel else 1,
-            fused=is_fused,
-            casts=layout.casts,
-            regroups=layout.regroups(self.model),
-            router_kernels=layout.router_kernels,
-            norm_passes=1.0 if fuses_norms else moves.norm,
-            permutes_separately=not is_fused and layout.chosen("expert_exchange") == "all-to-all",
-            activates_experts=moves.experts and layout.chosen("expert_exchange") == "hierarchical",
-        )
+        normed = (1.0 if fuses_norms else moves.norm) * sequences
+        passing = (1.0 if self._fuses_passes else UNFUSED_PASSES) * sequences
+        hierarchical = layout.chosen("expert_exchange") == "hierarchical"
+        routed = operators.routed_bytes * (sequences if moves.experts and hierarchical else passing)
+        routed = 0.0 if layout.casts.fused_experts else routed
+        activated = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
+        activations = rates.streaming((activated + routed) / layout.tensor)
+        norms = rates.streaming(operators.norm_bytes * normed / whole)
+        is_separate = not (self._fuses_passes or hierarchical)  # several operators permute tokens
+        permuting = (1 + layout.regroups(self.model)) / PERMUTE_SPEED + (UNFUSED_PASSES - 1 if is_separate else 0.0)
+        permuted = rates.streaming(permuting * operators.regrouped_bytes * sequences / whole)
+        others = rates.streaming((operators.other_bytes - operators.regrouped_bytes) * passing / whole) + permuted
+        others += (operators.passes + (layout.router_kernels if operators.regrouped_bytes else 0)) * rates.law.launch
+        forwards = [(linear, one[0]) for linear, one in zip(operators.products, products, strict=True)]
+        again = sum(seconds * linear.recomputed(layout.casts.apply_to(linear)) for linear, seconds in forwards)
+
+        def of_module(name: str) -> float:
+            return sum(seconds for linear, seconds in forwards if linear.module == name)
+
+        return Computation(
+            products=sum(seconds for _, seconds in forwards), core=sum(one[0] for one in cores), norms=norms,
+            activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
+            streams=rates.streaming(operators.stream_bytes * passing / whole),
+            input_grad=sum(one[1] for one in [*products, *cores]) + BACKWARD_PASSES * (norms + activations + others),
+            weight_grad=sum(one[2] for one in products),
+            alternate=(others if operators.routed_bytes else 0.0) + again,
+        )  # fmt: skip
+
+    @property
+    def _fuses_passes(self) -> bool:
+        """True if element-wise operations are fused."""
+        return self.layout.chosen("fused") and not (self.layout.run_by.facts.moves.gates and self.model.gated)
+
+    def _product(self, linear: Linear) -> tuple[float, float, float]:
+        """Return the seconds of a matrix, or of a GPU's experts one after the other, in F, I and W."""
+        layout, rates, casts = self.layout, self.cluster.device.rates, self.layout.casts
+        copies, split, tokens = 1.0, layout.tensor, self.model.sequence * layout.microbatch_size / layout.context
+        if linear.expert:  # a GPU's experts see expert_tensor / tensor of the tensor group's tokens
+            copies, split = linear.copies / layout.expert, layout.split_experts
+            tokens *= split / layout.tensor
+        rows = tokens * linear.visits / copies
+        inputs, outputs = linear.inputs, linear.outputs
+        if linear.parallel == "column":
+            outputs /= split
+        elif linear.parallel == "row":
+            inputs /= split
+        else:
+            rows /= split
+        fp8, launch = casts.apply_to(linear), rates.law.launch
+        forward = copies * rates.product(rows, outputs, inputs, fp8=fp8)
+        input_grad = copies * rates.product(rows, inputs, outputs, fp8=fp8)
+        weight_grad = copies * rates.product(inputs, outputs, rows, 8, fp8)  # gradients in fp32, read and written
+        if linear.bias and not fp8 and not linear.expert:  # its gradient sums the output's; a cast sums in passing
+            weight_grad += rates.streaming(VALUE_BYTES * rows * outputs) + launch
+        if fp8 and not (linear.expert and casts.fused_experts):
+            # an input that is not held is another matrix's too, which casts it
+            entering = rates.cast(copies * rows * inputs, casts, copies) if linear.holds_input else 0.0
+            weights = rates.cast(copies * inputs * outputs, casts, copies) if casts.weights else 0.0
+            forward += entering + weights
+            input_grad += rates.cast(copies * rows * outputs, casts, copies) + weights  # W reads them too
+            weight_grad += 0.0 if casts.holds_inputs else entering
+        return forward + launch, input_grad + launch, weight_grad + launch
+
+    def _core(self, core: AttentionCore) -> tuple[float, float]:
+        """Return the seconds of attention in F and I."""
+        rates, sequence = self.cluster.device.rates, self.model.sequence
+        part = self.layout.microbatch_size / self.layout.context / self.layout.tensor
+        launch = rates.law.launch
+        if core.kernel != "full":
+            seconds = rates.attention(core.kernel, core.flops * part, core.window or sequence)
+            again = seconds * (TRITON[0] / TRITON[1] if core.kernel == "triton" else 1.0)
+            return seconds + launch, 2 * SCORES_AGAIN * again + launch
+        products = rates.product(sequence, sequence, core.query) + rates.product(sequence, core.value, sequence)
+        passes = rates.streaming(core.score_bytes * part * (1.0 if self._fuses_passes else UNFUSED_PASSES))
+        seconds = core.heads * part * products
+        launches = 5 * launch  # two products, scaling and mask, softmax, dropout
+        return seconds + passes + launches, 2 * seconds + BACKWARD_PASSES * passes + launches
 
     def _at_one_rate(self, layer: Layer) -> Computation:
         """Return the seconds with every FLOP at the achieved fraction of the peak; all else is free."""
