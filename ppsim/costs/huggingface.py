@@ -54,9 +54,11 @@ class _Document:
         return bool(self.count(name, default, flag))
 
     def given(self, name: str) -> Any:
-        """Return a field as it is, None without it, and note that it was read."""
-        self.read.add(name)
-        return self.fields.get(name)
+        """Return a field as it is, None without it, and note that it was read; `a.b` is field b of the object a."""
+        outer, _, inner = name.partition(".")
+        self.read.add(outer)
+        value = self.fields.get(outer)
+        return value if not inner else value.get(inner) if isinstance(value, Mapping) else None
 
     def shape(self, parts: Iterable[Any]) -> dict[str, Any]:
         """Return the fields of a shape that the parts of an architecture give; later parts win."""
@@ -77,7 +79,7 @@ class _Document:
         if not isinstance(source, str) or kind == "str":
             return source
         *names, last = source.split("|")
-        default = _MISSING if last.isidentifier() and last not in ("true", "false") else json.loads(last)
+        default = json.loads(last) if last.isdecimal() or last in ("true", "false") else _MISSING
         names += [last] if default is _MISSING else []
         name = next((one for one in names if self.given(one) is not None), names[-1])
         return self.count(name, default, flag if kind == "bool" else _WHOLE)
@@ -203,14 +205,6 @@ def _listed(document: _Document, name: str) -> list[Any]:
     return found
 
 
-def _section(document: _Document, name: str) -> _Document:
-    """Return a nested object of a config, such as `linear_attn_config`."""
-    found = document.given(name)
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"{document.place}: field {name!r} is missing, or no object: {shown(found)}")
-    return _Document(f"{document.place}: {name}", found)
-
-
 def _pattern(mixers: Iterable[str], mlps: Iterable[str]) -> dict[str, Any]:
     """Return the pattern of blocks with a mixer and an MLP each."""
     return {"pattern": "".join(f"[{one}{other}]" for one, other in zip(mixers, mlps, strict=True))}
@@ -228,10 +222,8 @@ def _nemotron_blocks(document: _Document) -> dict[str, Any]:
     found: dict[str, Any] = {"pattern": blocks, "num_layers": len(pattern)}
     if "E" not in pattern:
         return found
-    width, shared = document.count("moe_intermediate_size"), document.count("moe_shared_expert_intermediate_size", 0)
-    shared = _multiple(document, "moe_shared_expert_intermediate_size", shared, width)
-    experts = {"experts": "num_local_experts|n_routed_experts", "expert_hidden": "moe_latent_size|0"}
-    experts |= {"experts_per_token": "num_experts_per_tok", "expert_ffn": width, "shared_experts": shared}
+    experts = {"experts": "num_local_experts|n_routed_experts", "experts_per_token": "num_experts_per_tok"}
+    experts |= {"expert_hidden": "moe_latent_size|0"} | _widths(document, "moe_shared_expert_intermediate_size")
     return found | document.shape([experts])
 
 
@@ -246,11 +238,12 @@ def _letters(document: _Document, prefix: str) -> str:
     return pattern if isinstance(pattern, str) else ""
 
 
-def _multiple(document: _Document, name: str, whole: int, width: int) -> int:
-    """Return how many experts of a width the shared experts make; ConfigError unless it is an integer."""
-    if not width or whole % width:
-        raise ConfigError(f"{document.place}: {name}={whole} must be a multiple of moe_intermediate_size={width}")
-    return whole // width
+def _widths(document: _Document, name: str) -> dict[str, Any]:
+    """Return the width of an expert, and how many the shared ones of a field's width are; ConfigError if no integer."""
+    width, shared = document.count("moe_intermediate_size"), document.count(name, 0)
+    if not width or shared % width:
+        raise ConfigError(f"{document.place}: {name}={shared} must be a multiple of moe_intermediate_size={width}")
+    return {"expert_ffn": width, "shared_experts": shared // width}
 
 
 def _qwen3_next_blocks(document: _Document) -> dict[str, Any]:
@@ -265,22 +258,19 @@ def _qwen3_next_blocks(document: _Document) -> dict[str, Any]:
 
 def _qwen_shared(document: _Document) -> dict[str, Any]:
     """Return the width of a Qwen's experts, and its gated shared ones."""
-    width, shared = document.count("moe_intermediate_size"), document.count("shared_expert_intermediate_size", 0)
-    shared = _multiple(document, "shared_expert_intermediate_size", shared, width)
-    return {"expert_ffn": width, "shared_experts": shared, "shared_gate": shared > 0}
+    widths = _widths(document, "shared_expert_intermediate_size")
+    return widths | {"shared_gate": widths["shared_experts"] > 0}
 
 
 def _kimi_blocks(document: _Document) -> dict[str, Any]:
     """Return the blocks of Kimi Linear and K3: Kimi delta attention, and latent attention in listed ones."""
-    linear, first = _section(document, "linear_attn_config"), document.count("first_k_dense_replace", 0)
-    full, size = linear.fields.get("full_attn_layers"), linear.count("head_dim")
+    full, first = document.given("linear_attn_config.full_attn_layers"), document.count("first_k_dense_replace", 0)
     if not isinstance(full, list):
-        raise ConfigError(f"{linear.place}: full_attn_layers={shown(full)} must list blocks, counted from 1")
-    blocks, heads = _blocks(document), linear.count("num_heads")
-    pattern = _pattern(["+" if at + 1 in full else "K" for at in blocks], ["-" if at < first else "E" for at in blocks])
-    state = {"state_heads": heads, "state_groups": heads, "state_head_size": size, "state_size": size}
-    conv = linear.count("short_conv_kernel_size", 4)
-    return pattern | state | {"full_gate": linear.flag("use_full_rank_gate"), "conv_size": conv}
+        raise ConfigError(
+            f"{document.place}: linear_attn_config.full_attn_layers={shown(full)} must list blocks, counted from 1"
+        )
+    blocks = _blocks(document)
+    return _pattern(["+" if at + 1 in full else "K" for at in blocks], ["-" if at < first else "E" for at in blocks])
 
 
 def _llama4_blocks(document: _Document) -> dict[str, Any]:
