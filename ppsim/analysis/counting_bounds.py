@@ -41,13 +41,17 @@ class DevicePath(NamedTuple):
         return np.stack([np.zeros(len(self.share)), self.share - self.for_weight, self.for_weight])
 
 
-class Freed(NamedTuple):
-    """Amounts that the stages have freed so far, with their times and the number of counted events."""
+class StageMemory(NamedTuple):
+    """Memory that each stage waits for, with "its stages": the stages of its device up to itself."""
 
-    amount: np.ndarray  # float64 (stages,)
+    limit: np.ndarray  # float64 (stages,): amount that the device may hold
+    held: np.ndarray  # float64 (stages,): amount that a microbatch holds on its stages
+    fitting: np.ndarray  # int64 (stages,): number of the amounts for W that fit on the device
+    frees: np.ndarray  # float64 (3 x stages,): amounts that F, I or B, and W free at their ends
+    # What its stages have freed so far: the amount, the time, and the number of events by stage, position and kind.
+    freed: np.ndarray  # float64 (stages,)
     time: np.ndarray  # float64 (stages,)
-    # int64: number of events by stage, position of the freeing stage among those of the device, and kind
-    counted: np.ndarray
+    counted: np.ndarray  # int64
 
 
 def device_path(
@@ -81,16 +85,16 @@ def earliest_ends(
     shape = 3, stages, path.number
     ends, tails = (np.zeros(shape), np.zeros(shape)) if known is None else known
     limit = limits[path.device_of]
-    fitting = _number_that_fits(limit, path.for_weight)
     held = np.append(0.0, np.cumsum(path.share[path.local]))
-    held = held[path.last] - held[path.first]
+    held, fitting = held[path.last] - held[path.first], _number_that_fits(limit, path.for_weight)
     freed_by_f = np.stack([path.share, *np.zeros((2, stages))])
-    widest = int((path.last - path.first).max())
+    events = 3 * stages * int((path.last - path.first).max())
     results = []
     for loop, times, frees in ((count_forward, ends, path.frees()), (count_backward, tails, freed_by_f)):
-        freed = Freed(np.zeros(stages), np.zeros(stages), np.zeros(stages * widest * 3, np.int64))
+        freed, time = np.zeros((2, stages))
+        memory = StageMemory(limit, held, fitting, frees.ravel(), freed, time, np.zeros(events, np.int64))
         results.append(times.ravel().copy())
-        call_fastest(loop, times.size, path, limit, fitting, held, frees.ravel(), freed, results[-1])
+        call_fastest(loop, times.size, path, memory, results[-1])
     return results[0].reshape(shape), results[1].reshape(shape)
 
 
@@ -102,7 +106,7 @@ def _number_that_fits(limit: np.ndarray, amount: np.ndarray) -> np.ndarray:
 
 
 @kernel
-def count_forward(path, limit, fitting, held, frees, freed, ends):
+def count_forward(path, memory, ends):
     """Raise `ends` to the earliest end of each action, in the order of microbatches."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
@@ -110,8 +114,7 @@ def count_forward(path, limit, fitting, held, frees, freed, ends):
             start = ends[s * count + k - 1] if k > 0 else 0.0
             if s > 0:
                 start = max(start, ends[(s - 1) * count + k] + path.waits[s - 1])
-            needed = (k + 1) * held[s] - limit[s]
-            start = max(start, time_of_free_memory(path, frees, freed, ends, s, k, needed, held[s]))
+            start = max(start, time_of_free_memory(path, memory, ends, s, k))
             start = max(ends[s * count + k] - path.lengths[s], start)
             ends[s * count + k] = start + path.lengths[s]
         for s in range(stages - 1, -1, -1):
@@ -126,45 +129,46 @@ def count_forward(path, limit, fitting, held, frees, freed, ends):
 
 
 @kernel
-def time_of_free_memory(path, frees, freed, times, s, k, needed, held):
-    """Return the earliest time at which the stages of a device up to s have freed `needed`, with events before the kth.
+def time_of_free_memory(path, memory, times, s, k):
+    """Return the earliest time at which the device of stage s has memory for the kth microbatch on its stages up to s.
 
-    Events of all these stages count in the order of their times.
+    These stages must have freed what k + 1 microbatches hold above the limit. Their first k events count, in the order
+    of their times.
     """
     stages, count, first, found = len(path.device_of), path.number, path.first[s], 0
-    widest = len(freed.counted) // (3 * stages)
-    while freed.amount[s] < needed - ROUNDING * held and found >= 0:
+    widest = len(memory.counted) // (3 * stages)
+    needed = (k + 1) * memory.held[s] - memory.limit[s] - ROUNDING * memory.held[s]
+    while memory.freed[s] < needed and found >= 0:
         found, soonest, amount = -1, np.inf, 0.0
         for position in range(path.last[s] - first):
             for kind in range(3):
                 event = 3 * (s * widest + position) + kind
-                cell, n = kind * stages + path.local[first + position], freed.counted[event]
-                if n < k and frees[cell] > 0.0 and times[cell * count + n] < soonest:
-                    found, soonest, amount = event, times[cell * count + n], frees[cell]
+                cell, n = kind * stages + path.local[first + position], memory.counted[event]
+                if n < k and memory.frees[cell] > 0.0 and times[cell * count + n] < soonest:
+                    found, soonest, amount = event, times[cell * count + n], memory.frees[cell]
         if found >= 0:
-            freed.counted[found] += 1
-            freed.amount[s] += amount
-            freed.time[s] = max(freed.time[s], soonest)
-    return freed.time[s]
+            memory.counted[found] += 1
+            memory.freed[s] += amount
+            memory.time[s] = max(memory.time[s], soonest)
+    return memory.time[s]
 
 
 @kernel
-def count_backward(path, limit, fitting, held, frees, freed, tails):
+def count_backward(path, memory, tails):
     """Raise `tails`: like `count_forward`, but from the end of the step backwards."""
     stages, count = len(path.device_of), path.number
     for k in range(count):
         for s in range(stages):
             i, w = (stages + s) * count + k, (2 * stages + s) * count + k
             after = tails[w - 1] if k > 0 else 0.0
-            if k >= fitting[s]:
-                after = max(after, tails[s * count + k - fitting[s]])
+            if k >= memory.fitting[s]:
+                after = max(after, tails[s * count + k - memory.fitting[s]])
             after = tails[w] = max(tails[w], after + path.lengths[2 * stages + s])
             if s > 0:
                 after = max(after, tails[i - count] + path.waits[stages + s])
             if k > 0:
                 after = max(after, tails[i - 1])
-            needed = (k + 1) * held[s] - limit[s]
-            after = max(after, time_of_free_memory(path, frees, freed, tails, s, k, needed, held[s]))
+            after = max(after, time_of_free_memory(path, memory, tails, s, k))
             tails[i] = max(tails[i], after + path.lengths[stages + s])
         for s in range(stages - 1, -1, -1):
             after = tails[(s + 1) * count + k] + path.waits[s] if s < stages - 1 else tails[(stages + s) * count + k]
@@ -302,6 +306,8 @@ def _freed(counted: list[CountedActions], times: np.ndarray) -> np.ndarray:
 
 # Earliest ends raised by idle time
 
+BEFORE, AFTER = range(2)  # sides of an action, as the two results of `earliest_ends`
+
 
 class RequiredWork(NamedTuple):
     """Work that must have run on a device before an action of a stage ends, per microbatch."""
@@ -336,7 +342,7 @@ def _raised(
 def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWork]]:
     """Return the work required before the nth F, I and W of stage s end, and after the nth last I and F.
 
-    Each entry is (0 before or 1 after, kind, work). Before the nth F starts, n F of each stage of the device up to s
+    Each entry is (`BEFORE` or `AFTER`, kind, work). Before the nth F starts, n F of each stage of the device up to s
     have started, and I, or I and W, have freed the excess over the limit. Before the nth I ends, n F of all stages of
     the device and n I of the stages from s on have ended; W alone may free more. Backwards, W and I take what F frees.
     """
@@ -350,11 +356,11 @@ def _required_work(path: DevicePath, s: int) -> list[tuple[int, int, RequiredWor
     by_f, share = _rate(f, path.share), path.share
     to_i, held = f[own].sum() + i[deeper].sum(), share[own].sum() - by_i[deeper].sum()
     return [
-        (0, 0, RequiredWork(f[upper].sum(), share[upper].sum(), by_both[upper].min())),
-        (0, 1, RequiredWork(to_i, held, by_more)),
-        (0, 2, RequiredWork(to_i + w[s], held - by_w[s], by_more)),
-        (1, 1, RequiredWork((i + w)[upper].sum(), share[upper].sum(), by_f[upper].min())),
-        (1, 0, RequiredWork(f[deeper].sum() + (i + w)[own].sum(), share[above].sum(), by_f[own].min())),
+        (BEFORE, 0, RequiredWork(f[upper].sum(), share[upper].sum(), by_both[upper].min())),
+        (BEFORE, 1, RequiredWork(to_i, held, by_more)),
+        (BEFORE, 2, RequiredWork(to_i + w[s], held - by_w[s], by_more)),
+        (AFTER, 1, RequiredWork((i + w)[upper].sum(), share[upper].sum(), by_f[upper].min())),
+        (AFTER, 0, RequiredWork(f[deeper].sum() + (i + w)[own].sum(), share[above].sum(), by_f[own].min())),
     ]
 
 
