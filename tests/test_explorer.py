@@ -94,6 +94,14 @@ def test_a_case_is_copied_as_command_config_and_python_that_run_the_same(client,
     )
 
 
+def test_copied_python_and_config_have_changed_keys_that_are_no_costs(client, tmp_path):
+    changes = {"optimizer": "sync", "costs.optimizer_step": 2}
+    copies, names = client.post("/api/simulate", json={**CASE, "changes": changes}).json()["copies"], {}
+    (tmp_path / "copied.yaml").write_text(copies["config"])
+    exec(copies["python"], names)  # noqa: S102 - what a user would run
+    assert names["run"].makespan == ppsim.load_config(tmp_path / "copied.yaml").simulate().makespan
+
+
 def test_a_named_config_is_simulated_with_changes_and_its_memory(client):
     case = {"config": "llama", "microbatches": 16, "changes": {"layout.recompute": "full"}}
     found = client.post("/api/simulate", json=case).json()
@@ -610,7 +618,7 @@ def test_a_slow_device_is_slow_also_where_each_stage_is_on_two_devices(client):
     expected = ppsim.simulate(ppsim.build("dualpipe", devices=4, microbatches=8), costs, jitter=slow).makespan
     found = client.post("/api/simulate", json=case).json()
     assert found["makespan"] == expected
-    assert "slow_devices={2: 1.5}" in found["copies"]["python"]
+    assert "'slow_devices': {2: 1.5}" in found["copies"]["python"]
     fault = said(client.post("/api/simulate", json={**case, "by_device": [{"devices": "2", "forward": 1.5}]}))
     assert "each stage of this schedule is on two devices" in fault
 

@@ -48,13 +48,8 @@ def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
     case: dict[str, Any] = {}
     try:
         case = _case_in(body)
-        done = (
-            simulated_case(case, configs) if work == "simulate"
-            else validated(case) if work == "validate"
-            else faster(case, configs) if work == "better"
-            else searched(case, configs) if work == "search"
-            else file_of(case, configs, work)
-        )  # fmt: skip
+        by_name = {"simulate": simulated_case, "validate": validated, "better": faster, "search": searched}
+        done = by_name[work](case, configs) if work in by_name else file_of(case, configs, work)
         return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
     except PpsimError as error:
         if work == "validate":  # faults of a file

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
+from pprint import pformat
 from typing import Any
 
 from ppsim.analysis.measures import shown_in
@@ -19,7 +20,7 @@ from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_c
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.files import decoded
 from ppsim.base.units import parse_quantity
-from ppsim.config import Config, config_source, config_yaml, load_config, make_config
+from ppsim.config import FAMILY_KEYS, Config, config_source, config_yaml, load_config, make_config
 from ppsim.config.schema import check_sections, named_files
 from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, SLOW_DEVICES, keys_of, may_change
 from ppsim.families.registry import RegisteredFamily
@@ -55,7 +56,6 @@ TIMES = ("forward", "input_grad", "weight_grad")
 _FACTOR = re.compile(r"[x×]\s*(\d+(?:\.\d+)?)")  # of a cost by device, in place of seconds
 MAX_ROWS = 256  # of costs by device
 _SLOW = re.compile(r"\{?\s*\d+\s*:[^,:]+(,\s*\d+\s*:[^,:]+)*")  # slower devices, such as "3: 1.5"
-FAMILY_KEYS = ("name", "devices", "microbatches", "stages_per_device", "options")
 
 Case = Mapping[str, Any]
 Configs = Mapping[str, str]  # name on the page -> path named on the command line
@@ -319,7 +319,7 @@ def _memory(run: Timeline) -> str:
     return ""
 
 
-def validated(case: Case) -> dict[str, Any]:
+def validated(case: Case, _: Configs) -> dict[str, Any]:
     """Return the number of actions in a case's CSV file; raise ScheduleError with every fault."""
     schedule = schedule_of(case.get("csv"))
     schedule.validate()
@@ -426,7 +426,7 @@ OPTION = "schedule.options."
 
 def copies_of(config: Config, changes: Mapping[str, Any], path: str | None) -> dict[str, str]:
     """Return a case as `command`, `config` and `python` to copy, based on the config file at `path` if given."""
-    return {"command": _command(changes, path), "config": config_yaml(config), "python": _python(changes, path)}
+    return {"command": _command(changes, path), "config": config_yaml(config), "python": _python(config, changes, path)}
 
 
 def _command(changes: Mapping[str, Any], path: str | None) -> str:
@@ -451,34 +451,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _python(changes: Mapping[str, Any], path: str | None) -> str:
-    if path:
-        return (
-            f"import ppsim\n\nrun = ppsim.load_config({path!r}, overrides={dict(changes)!r}).simulate()\n"
-            "print(run.summary())\n"
-        )
-    schedule = _under(changes, "schedule.")
-    options = _under(changes, OPTION)
-    if "csv" in schedule:
-        made = f"ppsim.Schedule.from_csv({str(schedule['csv'])!r})"
-    else:
-        sizes = [
-            f"{key}={schedule[key]!r}" for key in ("devices", "microbatches", "stages_per_device") if key in schedule
-        ]
-        made = f"ppsim.build({', '.join([repr(schedule['name']), *sizes, *_arguments(options)])})"
-    costs = f"ppsim.Costs({', '.join(_arguments(_under(changes, 'costs.')))})"
-    transport = f", transport={changes['transport']!r}" if "transport" in changes else ""
-    slow = {int(device): factor for device, factor in _under(changes, "jitter.slow_devices.").items()}
-    jitter = f", jitter=ppsim.Jitter(slow_devices={slow})" if slow else ""
-    return (
-        f"import ppsim\n\nschedule = {made}\nrun = ppsim.simulate(schedule, {costs}{transport}{jitter})\n"
-        "print(run.summary())\n"
-    )
-
-
-def _under(changes: Mapping[str, Any], section: str) -> dict[str, Any]:
-    return {key.removeprefix(section): value for key, value in changes.items() if key.startswith(section)}
-
-
-def _arguments(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value!r}" for key, value in values.items()]
+def _python(config: Config, changes: Mapping[str, Any], path: str | None) -> str:
+    named = f"config = {pformat(dict(config.data), sort_dicts=False)}\n" * (path is None)
+    given = f"{path!r}, overrides={dict(changes)!r}" if path else "config"
+    return f"import ppsim\n\n{named}run = ppsim.load_config({given}).simulate()\nprint(run.summary())\n"
