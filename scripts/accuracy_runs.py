@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from published import DATA, LEFT_OUT, Run, class_of_run, published_runs
 
-from ppsim.costs.spread import DIMENSIONS, FP8, PER_DOUBLING, beyond, scales
+from ppsim.costs.spread import DIMENSIONS, FP8, PER_DOUBLING, doublings_beyond, scales
 
 QUANTILES = (0.05, 0.5, 0.95)
 TIE, SMALLEST_SWEEP = 0.01, 3
@@ -207,7 +207,7 @@ def contained(
     ends = percentiles(known, [(1 + side * claim) / 2 for side in (-1, 1) for claim in claims])
     for run in runs:
         if row := table.get(run.group):
-            wider = PER_DOUBLING ** beyond(run.scales, row["measured"])
+            wider = PER_DOUBLING ** doublings_beyond(run.scales, row["measured"])
             wider *= 1.0 if run.framework in row["frameworks"] else OTHER_FRAMEWORK
             low, high = np.split(ends[run.group], 2)
             inside = (low / wider <= run.ratio) & (run.ratio <= high * wider)

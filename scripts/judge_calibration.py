@@ -25,7 +25,7 @@ from ppsim.base.files import write_atomically
 from ppsim.base.units import percent_text
 from ppsim.config import make_config
 from ppsim.costs import calibrated
-from ppsim.costs.spread import beyond
+from ppsim.costs.spread import doublings_beyond
 from ppsim.studies import step_calibration as study
 from ppsim.studies.evaluation import kendall_tau
 
@@ -123,7 +123,7 @@ def predicted(one: Judged, calibration: calibrated.Calibration | None = None) ->
     if calibration is not None:
         logs = {name: float(np.log(value)) for name, value in calibration.factors.items()}
         timeline = one.run.under(logs)
-        far = beyond(study.scales(one.run.costs, timeline.schedule.devices), calibration.ranges)
+        far = doublings_beyond(study.scales(one.run.costs, timeline.schedule.devices), calibration.ranges)
         spread = calibration.spread(constant_slopes(one.run.before), far)
         inside = spread.low <= one.run.run.seconds / timeline.iteration_time <= spread.high
     peaks = timeline.peak_memory

@@ -15,7 +15,7 @@ from published_memory import published_peaks
 import ppsim as library
 from ppsim.base.units import seconds_text
 from ppsim.costs import DEVICES, order_error
-from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, beyond, class_of, scales, spread_of
+from ppsim.costs.spread import DENSE, PER_DOUBLING, TABLE, class_of, doublings_beyond, scales, spread_of
 
 CLASSES = json.loads(TABLE.read_text(encoding="utf-8"))["classes"]
 
@@ -32,7 +32,7 @@ def ends_of(run):
 def test_a_derived_step_lies_between_the_ends_of_its_class(llama):
     run = llama.simulate()
     row = CLASSES["dense on H100"]
-    wider = PER_DOUBLING ** beyond(scales(llama.costs, 8), row["measured"])
+    wider = PER_DOUBLING ** doublings_beyond(scales(llama.costs, 8), row["measured"])
     assert run.interval == pytest.approx((run.makespan * row["low"] / wider, run.makespan * row["high"] * wider))
     document = run.to_dict()
     assert document["interval"] == list(run.interval)

@@ -13,7 +13,7 @@ from ppsim.base.immutable import cached_on
 from ppsim.base.units import counted, seconds_text
 from ppsim.costs.calibrated import CONSTANTS, scaled
 from ppsim.costs.profile import Profile
-from ppsim.costs.spread import Spread, StepSpread, beyond, order_error, scales
+from ppsim.costs.spread import Spread, StepSpread, doublings_beyond, order_error, scales
 from ppsim.plan.lengths import structure
 from ppsim.plan.resolve import repriced
 from ppsim.timeline import TimelineColumns
@@ -41,7 +41,7 @@ def spread(timeline: TimelineColumns) -> Spread | StepSpread | None:
     derived = timeline.derived
     if found is None or derived is None or derived.calibration is None:
         return found
-    doublings = beyond(scales(derived, schedule.devices), derived.calibration.ranges)
+    doublings = doublings_beyond(scales(derived, schedule.devices), derived.calibration.ranges)
     return derived.calibration.spread(constant_slopes(timeline), doublings)
 
 

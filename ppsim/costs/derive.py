@@ -25,7 +25,7 @@ from ppsim.costs.layout import DEFAULT_POLICIES, Layout
 from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor, with_split_gradients
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
-from ppsim.costs.setup import Setup, Stage, boundary_widths, link_columns, once
+from ppsim.costs.setup import Setup, Stage, boundary_widths, cached_by_arguments, link_columns
 from ppsim.costs.spread import Spread, spread_of
 from ppsim.costs.sublayers import LOGIT_BYTES, embedding, head
 from ppsim.costs.table import CostTable
@@ -131,7 +131,7 @@ class DerivedCosts(Setup):
         names = ([layer.name for layer in stage] for stage in self.stage_layers(num_stages))
         return str(partition.LayoutString.of_stages(names))
 
-    @once
+    @cached_by_arguments
     def exchange(self, layer: Layer, recompute: str | None = None) -> Exchange:
         """Return the seconds of a layer's collectives; its B recomputes a level, by default that of all blocks.
 
@@ -142,7 +142,7 @@ class DerivedCosts(Setup):
         layout = replace(self.layout, recompute=recompute, recompute_stages=None, recompute_blocks=None)
         return exchange(self.with_layout(layout), layer)
 
-    @once
+    @cached_by_arguments
     def activation_bytes(self, layer: Layer, recompute: str) -> float:
         """Return the bytes that one GPU holds of a layer for one microbatch, with a recompute level."""
         layout, extra = self.layout, self.layout.run_by.facts.extra
@@ -157,7 +157,7 @@ class DerivedCosts(Setup):
         held *= self.factor("activations") * (1 + extra.fragments + self.expert_fragments)
         return held * layout.microbatch_size / layout.context
 
-    @once
+    @cached_by_arguments
     def backward_bytes(self, layers: Sequence[Layer], recompute: str) -> float:
         """Return the bytes that a backward of a stage adds, the largest of three amounts, which it holds in turn.
 
@@ -181,7 +181,7 @@ class DerivedCosts(Setup):
         whole = extra.whole * (self.boundary_bytes - self.own_boundary_bytes)
         return max(loss, whole, *map(recomputed, dict.fromkeys(layers)))
 
-    @once
+    @cached_by_arguments
     def _stage_bytes(self, stage: Stage, part: float) -> dict[str, float]:
         """Return the bytes that a device with 1/part stages holds of one of them, by parameter of `Costs`."""
         layout, layers, gathered = self.layout, stage.layers, min(self.layout.max_active_stages * part, 1.0)
@@ -190,7 +190,7 @@ class DerivedCosts(Setup):
         for_weight = sum(layer.weight_grad_bytes for layer in layers)
         parameters, reduced = self.gpu_parameters(layers), 0.0
         if layout.reduces_blocks:
-            gathered, reduced = self.unsharded(layers)
+            gathered, reduced = self.gathered_parts(layers)
         state = np.array(layout.state_bytes(parameters, gathered, reduced)) * self.factor("state")
         held, own = sum(map(self.activation_bytes, layers, levels)), self.own_boundary_bytes
         return {
@@ -211,7 +211,7 @@ class DerivedCosts(Setup):
         left = {first: [replace(first, split_parameters=0)], last: [head(self.model)] * (last.losses - 1)}
         return [Stage(tuple(part for one in own for part in left.get(one, [one])), level) for own, level in stages]
 
-    @once
+    @cached_by_arguments
     def _stage_times(self, stage: Stage) -> dict[str, float]:
         """Return the seconds of a stage: computation of F, I and W, collectives of F and of I."""
         layers, levels = stage.layers, self.layout.recompute_of_layers(stage.layers, stage.recompute)
@@ -230,18 +230,19 @@ class DerivedCosts(Setup):
         levels = self.layout.recompute_of_layers(stage.layers, stage.recompute)
         return [Stage((layer,), level) for layer, level in zip(stage.layers, levels, strict=True)]
 
-    @once
-    def _hosts(self, stage: Stage) -> tuple[float, float]:
+    @cached_by_arguments
+    def _host_seconds(self, stage: Stage) -> tuple[float, float]:
         """Return the seconds that the host takes to start a stage's F, and its B."""
         each = [host_seconds(self, one.layers[0], one.recompute) for one in self._by_layer(stage)]
         return sum(one[0] for one in each), sum(one[1] for one in each)
 
-    @once
-    def _waits(self, stage: Stage, devices: int) -> tuple[float, float]:
+    @cached_by_arguments
+    def _host_waits(self, stage: Stage, devices: int) -> tuple[float, float]:
         """Return the seconds that a stage's F and B wait for hosts, on a pipeline of `devices` devices."""
         forwards, backwards, drift, counting, counting_again = list[LayerTimes](), list[LayerTimes](), 0.0, 0.0, 0.0
         for one in self._by_layer(stage):
-            layer, seconds, host, pieces = one.layers[0], self._stage_times(one), self._hosts(one), self._pieces(one)[0]
+            layer, seconds, host = one.layers[0], self._stage_times(one), self._host_seconds(one)
+            pieces = self._pieces(one)[0]
             forward = seconds["forward"] + seconds["forward_collectives"]
             host_drift, gpu_drift = drift_seconds(self, layer, devices)
             times, again = LayerTimes(forward, host[0]), layer.repeated(one.recompute) is not None
@@ -293,7 +294,7 @@ class DerivedCosts(Setup):
         for stage in output_parts:
             parameters[stage] = parameters[stage][0] + more, parameters[stage][1]
         backward = times["input_grad"] + times["weight_grad"]
-        waits = np.array([self._waits(stage, devices or num_stages) for stage in stages]).T
+        waits = np.array([self._host_waits(stage, devices or num_stages) for stage in stages]).T
         of_step = [
             StageOfStep(
                 parameters[index], spared_by_fp8(self, stage.layers), copies[index] if copies else 1, len(stage.layers),
@@ -336,7 +337,7 @@ class DerivedCosts(Setup):
         exchanging = times["forward_collectives"][:, None] + times["input_grad_collectives"][None, :]
         two = self.layout.overlap == TWO_STREAM
         slots = by_pair([*map(self._pieces, stages)], combined_slot) if two else np.maximum(computing, exchanging)
-        hosts = np.array([self._hosts(stage) for stage in stages]).T
+        hosts = np.array([self._host_seconds(stage) for stage in stages]).T
         slots = slots + self.slot_contention * np.maximum(computing + exchanging - slots, 0.0)
         return np.maximum(slots, hosts[0][:, None] + hosts[1])
 
@@ -347,7 +348,7 @@ class DerivedCosts(Setup):
         part = EXCHANGE_PROCESSORS[group_of(self.cluster, self.layout.expert).nodes > 1]  # tokens move little memory
         return min(contention, part) if self.layout.expert > 1 else contention
 
-    @once
+    @cached_by_arguments
     def _pieces(self, stage: Stage) -> tuple[LayerPieces, ...]:
         return tuple(layer_pieces(self, one.layers[0], self._stage_times(one)) for one in self._by_layer(stage))
 
@@ -371,7 +372,7 @@ class DerivedCosts(Setup):
         stages = self._stages(num_stages, cut)
         parts = np.unique(schedule.stage[is_vocabulary(schedule.kind)]).tolist()
         copies = np.bincount(schedule.holdings[:, 1]).tolist()
-        blocks = np.array([one.count("block") for one in _names(stages)])
+        blocks = np.array([one.count("block") for one in _layer_names(stages)])
         priced = self.for_stages(num_stages, devices, copies, parts, schedule.slices).table(schedule)
         times, free = self._times(stages), np.zeros(num_stages)
         in_forward = free if "forward" in self.given else times["forward_collectives"]
@@ -384,7 +385,7 @@ class DerivedCosts(Setup):
             "host_seconds": host_time.step_launch_seconds(self),
         }  # fmt: skip
         if len(schedule.holdings) > devices and not cut:  # stages of one device share an embedding
-            columns["copied_bytes"] = copied_bytes(self, _names(stages), devices / num_stages)
+            columns["copied_bytes"] = copied_bytes(self, _layer_names(stages), devices / num_stages)
         given = {column for column, costs in GIVEN_COLUMNS.items() if costs & self.given.keys()}
         table = replace(priced, **{name: column for name, column in columns.items() if name not in given})
         if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
@@ -469,5 +470,5 @@ def _columns(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
 
-def _names(stages: Sequence[Stage]) -> list[list[str]]:
+def _layer_names(stages: Sequence[Stage]) -> list[list[str]]:
     return [[layer.name for layer in stage.layers] for stage in stages]

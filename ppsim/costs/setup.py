@@ -39,7 +39,7 @@ FACTORS = rule(
 )
 
 
-def once(method: Callable[..., Value]) -> Callable[..., Value]:
+def cached_by_arguments(method: Callable[..., Value]) -> Callable[..., Value]:
     """Return a method of a `Setup` that stores its results by their arguments: most layers and stages are equal."""
 
     @wraps(method)
@@ -107,7 +107,7 @@ class Setup:
     def _computed(self) -> dict[Any, Any]:
         return {}
 
-    @once
+    @cached_by_arguments
     def work(self, layer: Layer) -> Computation:
         """Return the seconds of computation of a layer for one microbatch on one GPU."""
         layout, device, facts = self.layout, self.cluster.device, self.layout.run_by.facts
@@ -273,7 +273,7 @@ class Setup:
         split = layout.sequence_parallel or layout.chosen("scatter_transfers")
         return self.boundary_bytes / (layout.tensor if split else 1)
 
-    @once
+    @cached_by_arguments
     def gpu_parameters(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return a stage's dense parameters, and those of routed experts, on one GPU.
 
@@ -302,7 +302,7 @@ class Setup:
 
         return VALUE_BYTES * tokens * max(map(width, layer.operators.products), default=0.0)
 
-    def unsharded(self, layers: Sequence[Layer]) -> tuple[float, float]:
+    def gathered_parts(self, layers: Sequence[Layer]) -> tuple[float, float]:
         """Return the parts of a stage's parameters that a GPU holds gathered, and with whole gradients, by block.
 
         Two blocks are gathered at a time, and the root (embedding and head) from the first forward to the last

@@ -55,7 +55,7 @@ def spread_of(setup: Setup, devices: int) -> Spread:
     """Return the spread of published runs of the class to which a pipeline of `devices` devices belongs."""
     group = class_of(setup, devices)
     row = _table()["classes"][group]
-    doublings = beyond(scales(setup, devices), row["measured"])
+    doublings = doublings_beyond(scales(setup, devices), row["measured"])
     wider, source = PER_DOUBLING**doublings, f"spread of {row['runs']} published runs of its class, {group}"
     found = Spread(row["low"] / wider, row["middle"], row["high"] * wider, f"derived costs: {source}", doublings)
     is_known = any(FACTS[name].host == setup.layout.run_by.facts.host for name in row["frameworks"])
@@ -122,7 +122,7 @@ def scales(setup: Setup, devices: int) -> dict[str, float]:
     }
 
 
-def beyond(own: Mapping[str, float], measured: Mapping[str, Sequence[float]]) -> float:
+def doublings_beyond(own: Mapping[str, float], measured: Mapping[str, Sequence[float]]) -> float:
     """Return the doublings between sizes and the (low, high) of those that were measured; 0 inside."""
     doublings = 0.0
     for name in DIMENSIONS:

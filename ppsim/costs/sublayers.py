@@ -156,10 +156,10 @@ def prediction(model: Shape, inner: Layer) -> Layer:
 
 def attention_matrices(model: Shape, sparse: bool = False) -> list[Linear]:
     """Return the matrices of a block's attention; `sparse`: with those of DeepSeek's indexer."""
-    return _latent_attention(model, sparse) if model.key_value_rank else _attention(model)
+    return _latent_matrices(model, sparse) if model.key_value_rank else _plain_matrices(model)
 
 
-def _attention(model: Shape) -> list[Linear]:
+def _plain_matrices(model: Shape) -> list[Linear]:
     queries, keys = model.heads * model.head_size, model.key_value_heads * model.head_size
     gate = queries * model.attention_gate
     return [
@@ -168,7 +168,7 @@ def _attention(model: Shape) -> list[Linear]:
     ]
 
 
-def _latent_attention(model: Shape, sparse: bool) -> list[Linear]:
+def _latent_matrices(model: Shape, sparse: bool) -> list[Linear]:
     """Return low-rank factors of queries, keys and values: DeepSeek-V2, 2024, arXiv 2405.04434, section 2.1."""
     h, a = model.hidden, model.heads
     query = a * (model.head_size + model.rotary_head_size)
@@ -197,7 +197,7 @@ def _pairs(model: Shape, nearest: int) -> float:
     return float(s * s - (s - nearest) ** 2 if 0 < nearest < s else s * s)
 
 
-def _attend(model: Shape, letter: str) -> Layer:
+def _attention(model: Shape, letter: str) -> Layer:
     """Return attention: its matrices, Q K^T and attention over V for one sequence, and rotation of queries and keys.
 
     DeepSeek's sparse attention attends to `index_tokens` tokens; its indexer scores all of them: DeepSeek-V3.2-Exp,
@@ -235,7 +235,7 @@ def _attend(model: Shape, letter: str) -> Layer:
     return _layer("attention", s, matrices, moving, parameters=norms, held=(scores,), cores=tuple(cores))
 
 
-def _mix(model: Shape, letter: str) -> Layer:
+def _scan(model: Shape, letter: str) -> Layer:
     """Return a Mamba-2 layer, gated delta net or Kimi delta attention; the module's docstring has their sizes."""
     h, heads, width, state = model.hidden, model.state_heads, model.state_head_size, model.state_size
     values, keys = heads * width, model.state_groups * state
@@ -262,7 +262,7 @@ def _mix(model: Shape, letter: str) -> Layer:
     )  # fmt: skip
 
 
-def _transform(model: Shape, letter: str) -> Layer:
+def _feed_forward(model: Shape, letter: str) -> Layer:
     """Return an MLP or a mixture of experts, with activations, and copies of tokens to experts and back.
 
     Clamped activations and biases of experts follow Megatron-LM: core/fusions/fused_bias_geglu.py,
@@ -366,5 +366,5 @@ def _sum(name: str, layers: list[Layer]) -> Layer:
 
 MLPS = "-E"
 _BY_LETTER: Mapping[str, Callable[[Shape, str], Layer]] = {
-    **dict.fromkeys("*+DW", _attend), **dict.fromkeys("MGK", _mix), **dict.fromkeys(MLPS, _transform),
+    **dict.fromkeys("*+DW", _attention), **dict.fromkeys("MGK", _scan), **dict.fromkeys(MLPS, _feed_forward),
 }  # fmt: skip
