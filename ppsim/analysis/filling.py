@@ -12,7 +12,7 @@ from ppsim.analysis.bubbles import idle_spans, iteration_time, largest_level
 from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, peak_memory, static_memory, usable_memory
 from ppsim.base.documents import as_python, checked_entry
 from ppsim.base.errors import ConfigError, error_at, shown
-from ppsim.base.immutable import EqualColumns, SizedColumns
+from ppsim.base.immutable import EqualColumns, SizedColumns, index_in_list
 from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import FillSpans, TimelineColumns
@@ -223,9 +223,8 @@ class _Placement:
         item, device, start, until, pieces = np.concatenate(self.rows, axis=1)
         pieces = pieces.astype(np.int64)
         item, device = (np.repeat(column.astype(np.int32), pieces) for column in (item, device))
-        within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         duration = np.array([work.duration for work in self.items])[item]
-        start = np.repeat(start, pieces) + within * duration
+        start = np.repeat(start, pieces) + index_in_list(pieces) * duration
         end = np.minimum(start + duration, np.repeat(until, pieces))
         order = np.lexsort((start, device))
         item, device, start, end = item[order], device[order], start[order], end[order]
@@ -330,6 +329,6 @@ def _intersection(
     first = np.searchsorted(other_end, start, "right")
     met = np.maximum(np.searchsorted(other_start, end, "left") - first, 0)
     mine = np.repeat(np.arange(len(start)), met)
-    theirs = np.arange(len(mine)) - np.repeat(np.cumsum(met) - met, met) + np.repeat(first, met)
+    theirs = np.repeat(first, met) + index_in_list(met)
     begin, until = np.maximum(start[mine], other_start[theirs]), np.minimum(end[mine], other_end[theirs])
     return begin[until > begin], until[until > begin], mine[until > begin]

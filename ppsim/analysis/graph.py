@@ -11,7 +11,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
-from ppsim.base.immutable import EqualColumns
+from ppsim.base.immutable import EqualColumns, offsets_of
 from ppsim.plan.resolve import Plan, Posts
 from ppsim.plan.streams import RELOADS, Ports, SideStream
 from ppsim.timeline import TimelineColumns
@@ -57,8 +57,7 @@ class StepGraph(EqualColumns):
 
 def grouped(key: np.ndarray, value: np.ndarray, keys: int) -> tuple[np.ndarray, np.ndarray]:
     """Return (first, values): the values of key i, in the order given, are `values[first[i]:first[i + 1]]`."""
-    by_key = np.argsort(key, kind="stable")
-    return np.concatenate([[0], np.cumsum(np.bincount(key, minlength=keys))]), value[by_key]
+    return offsets_of(np.bincount(key, minlength=keys)), value[np.argsort(key, kind="stable")]
 
 
 def topological_order(before: np.ndarray, after: np.ndarray, exists: np.ndarray) -> np.ndarray:

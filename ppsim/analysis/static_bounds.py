@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.actions import Kind, is_backward, is_copy, is_vocabulary
-from ppsim.base.immutable import distinct
+from ppsim.base.immutable import distinct, index_in_list
 from ppsim.costs.collectives import expert_parallel, regather_seconds
 from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
@@ -80,7 +80,7 @@ def _distinct_actions(schedule: ScheduleColumns) -> tuple[ScheduleColumns, np.nd
     chosen = np.empty(len(times), np.int64)
     chosen[group] = first
     parts = 1 + joined[chosen + 1]
-    rows = np.repeat(chosen, parts) + (np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts))
+    rows = np.repeat(chosen, parts) + index_in_list(parts)
     offsets = np.searchsorted(schedule.device[rows], np.arange(schedule.devices + 1))
     return select_rows(schedule, rows, offsets), np.repeat(times, parts)
 

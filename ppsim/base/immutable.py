@@ -103,6 +103,17 @@ def list_numbers(offsets: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
 
 
+def offsets_of(sizes: np.ndarray) -> np.ndarray:
+    """Return the first row of each of some lists, of these sizes, and at the end the number of all rows; int64."""
+    return np.append(0, np.cumsum(sizes))
+
+
+def index_in_list(sizes: np.ndarray) -> np.ndarray:
+    """Return the index of each row in its own list, for lists of these sizes; int64."""
+    offsets = offsets_of(sizes)
+    return np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+
+
 class DeviceLists:
     """Base of columns that are cut into one list per device; the class has a field `offsets`."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppsim.base.compiling import call_compiled, kernel
-from ppsim.base.immutable import read_only
+from ppsim.base.immutable import offsets_of, read_only
 from ppsim.checks.deadlock import deadlock_error
 from ppsim.engines.times import RowEnds, Times, first_starts
 from ppsim.lowering.posts import Posts
@@ -160,7 +160,7 @@ def queued_times(plan: Plan, posts: Posts, run: QueuedRun) -> Times:
     schedule, rows, items = plan.schedule, len(plan.schedule.kind), run.items
     if not np.array_equal(run.devices.position, schedule.offsets[1:]):
         arrived = plan.remote & (items.links[:rows, RECEIVER] < 0)
-        of_transfers = np.append(0, np.cumsum(run.posts.item < rows))
+        of_transfers = offsets_of(run.posts.item < rows)
         made = of_transfers[run.devices.next_post] - of_transfers[run.posts.offsets[:-1]]
         raise deadlock_error(schedule, plan.transport, posts, plan.fused, run.devices.position, made, arrived)
     times = read_only(run.times)  # so that a timeline need not copy its columns

@@ -7,6 +7,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.errors import BuildError
+from ppsim.base.immutable import index_in_list, offsets_of
 from ppsim.families.registry import family, require_choice, require_count
 from ppsim.schedule.blocks import Block, warmed_up
 
@@ -67,12 +68,9 @@ def grouped_order(sizes: np.ndarray, v: int) -> tuple[np.ndarray, np.ndarray]:
 
     `sizes` holds the microbatches of each group. Returns two columns of length sum(sizes) * v.
     """
-    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    run_length = np.repeat(sizes, v)
-    run_end = np.cumsum(run_length)
-    within = np.arange(run_end[-1]) - np.repeat(run_end - run_length, run_length)
+    run_length, first = np.repeat(sizes, v), np.repeat(offsets_of(sizes)[:-1], v)
     local_stage = np.repeat(np.tile(np.arange(v), len(sizes)), run_length)
-    return local_stage, within + np.repeat(np.repeat(first, v), run_length)
+    return local_stage, index_in_list(run_length) + np.repeat(first, run_length)
 
 
 def looped_runs(p: int, v: int, sizes: np.ndarray, backward: Kind = Kind.B) -> Iterator[tuple[Block, Block]]:

@@ -7,7 +7,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.compiling import call_fastest, kernel
 from ppsim.base.errors import DeadlockError
-from ppsim.base.immutable import DeviceLists
+from ppsim.base.immutable import DeviceLists, offsets_of
 from ppsim.lowering.rows import compute_before, consumers, crosses_devices, has_transfers, transfer_ends
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.recurrence import Lengths, run_with_barriers, waiting_message
@@ -78,7 +78,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     """
     remote = crosses_devices(schedule)
     consumer, count = consumers(schedule.source, remote), np.count_nonzero(remote)
-    received, sent = (np.append(0, np.cumsum(column))[schedule.offsets] for column in (remote, consumer >= 0))
+    received, sent = (offsets_of(column)[schedule.offsets] for column in (remote, consumer >= 0))
     offsets = received + sent
     transfer, is_send, before, queue = (np.empty(2 * count, dtype) for dtype in (np.int32, bool, np.int32, np.int32))
     if count:
@@ -170,5 +170,5 @@ def unqueued_posts(compute: ScheduleColumns) -> Posts:
     order = np.lexsort((is_send, owner))  # stable: the RECVs of a device, then its SENDs in list order
     transfer = np.concatenate([consumer, taker[producer]])[order]
     before = np.concatenate([compute.offsets[owner[: len(consumer)]], producer + 1])[order].astype(np.int32)
-    offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=compute.devices)))
+    offsets = offsets_of(np.bincount(owner, minlength=compute.devices))
     return Posts(offsets, transfer, is_send[order], before, np.arange(len(order), dtype=np.int32))

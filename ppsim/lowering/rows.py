@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_backward, is_send, is_transfer
-from ppsim.base.immutable import cached_on
+from ppsim.base.immutable import cached_on, offsets_of
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -31,7 +31,7 @@ def insert_rows(
         np.concatenate([schedule.kind, kind]).astype(np.int8)[order],
         np.concatenate([schedule.stage, stage]).astype(np.int32)[order],
         np.concatenate([schedule.microbatch, np.broadcast_to(microbatch, added)]).astype(np.int32)[order],
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        offsets_of(counts),
         joined=np.concatenate([schedule.joined, np.zeros(added, bool)])[order],
         is_valid=True,
         **schedule.traits,
@@ -87,7 +87,7 @@ def row_table(schedule: ScheduleColumns, chosen: np.ndarray) -> np.ndarray:
 
 def compute_before(program: ScheduleColumns) -> np.ndarray:
     """Return the number of compute rows before each row, and in the whole program; int32 (rows + 1,)."""
-    return np.concatenate([[0], np.cumsum(program.kind < FIRST_TRANSFER)]).astype(np.int32)
+    return offsets_of(program.kind < FIRST_TRANSFER).astype(np.int32)
 
 
 def has_transfers(schedule: ScheduleColumns) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.base.errors import ConfigError, shown
+from ppsim.base.immutable import index_in_list
 from ppsim.base.rules import argument, choice
 from ppsim.costs.table import CostTable
 from ppsim.lowering.posts import posts_in_order, unqueued_posts
@@ -134,9 +135,8 @@ def _collective_edges(plan: Plan) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def in_order(plan: Plan, table: CostTable, choices: Choices, order: np.ndarray) -> Plan:
     """Return the plan with its slots in another order; `order` lists the slots device by device."""
-    first = np.repeat(choices.row[order], choices.rows[order])
-    begin = np.cumsum(choices.rows[order]) - choices.rows[order]
-    old = first + np.arange(len(first)) - np.repeat(begin, choices.rows[order])
+    rows = choices.rows[order]
+    old = np.repeat(choices.row[order], rows) + index_in_list(rows)
     new = np.empty(len(old), np.int32)
     new[old] = np.arange(len(old), dtype=np.int32)
     # Devices choose the two parts of a slot without a length of its own separately.

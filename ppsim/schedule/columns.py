@@ -10,7 +10,7 @@ import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, NO_MICROBATCH, Action, Kind, is_backward, is_copy, is_vocabulary
 from ppsim.base.errors import ScheduleError, shown, visible
-from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, read_only
+from ppsim.base.immutable import cached_column, distinct, index_in, list_numbers, offsets_of, read_only
 from ppsim.base.rules import argument, checked_methods, is_whole, whole_number
 from ppsim.base.units import counted
 from ppsim.schedule.blocks import Block
@@ -181,8 +181,7 @@ class ScheduleColumns:
     def _only(self, chosen: np.ndarray) -> ScheduleColumns:
         if chosen.all():
             return self
-        counts = np.concatenate([[0], np.cumsum(chosen)])
-        return select_rows(self, chosen, counts[self.offsets], is_valid=self.is_valid)
+        return select_rows(self, chosen, offsets_of(chosen)[self.offsets], is_valid=self.is_valid)
 
     def __len__(self) -> int:
         """Number of actions; an OVERLAP_F_B slot counts once."""

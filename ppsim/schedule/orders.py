@@ -14,6 +14,7 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, NO_MICROBATCH, Action, Kind, is_sharding, parse_action
 from ppsim.base.errors import ScheduleError, listing, shown
 from ppsim.base.files import read_text
+from ppsim.base.immutable import offsets_of
 from ppsim.schedule.columns import ScheduleColumns
 
 
@@ -138,7 +139,7 @@ def _read_table(table: list[Any], place: Callable[[int, int], str], **traits: An
         np.array([row.kind for row in rows], np.int8),
         np.array([row.stage for row in rows], np.int32),
         np.array([row.microbatch for row in rows], np.int32),
-        np.append(0, np.cumsum(rows_of_device)),
+        offsets_of(rows_of_device),
         joined=np.array(joined, bool),
         idle=np.array(idle, np.int32).reshape(-1, 2),
         **traits,
@@ -191,5 +192,5 @@ def _read_plain(text: str, **traits: Any) -> ScheduleColumns | None:
     idle = np.flatnonzero((rows == 0) & ~(ends_line & (column == 0)))  # an empty line has no cell
     rows_of_device = np.bincount(line, rows).astype(np.int64)
     idle_cells = np.stack([line[idle], column[idle]], axis=1).astype(np.int32)
-    columns = kind, numbers[last - 1 + of_stage], microbatch, np.append(0, np.cumsum(rows_of_device))
+    columns = kind, numbers[last - 1 + of_stage], microbatch, offsets_of(rows_of_device)
     return ScheduleColumns(*columns, joined=follows[filled], idle=idle_cells, **traits)
