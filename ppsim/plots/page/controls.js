@@ -26,8 +26,8 @@ function build(root) {
     tip: make("div", { className: "tip" }), time: make("div", { className: "time" }),
     selection: make("p", { className: "selection", role: "status" }),
     range: make("section", { className: "range", label: "Selected range", hidden: true }),
-    table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" })),
-    totals: make("details", { className: "totals" }, make("summary")),
+    table: make("details", { className: "devices" }, make("summary", { textContent: "Devices" }), make("div")),
+    totals: make("details", { className: "totals" }, make("summary"), make("div")),
     keys: make("dialog", { className: "keys", label: "Keys" }),
   };
   parts.tip.setAttribute("aria-hidden", "true");
@@ -78,12 +78,7 @@ function refresh() {   // after a change of the visible parts
   clamp();
 }
 
-let explained = "";   // what the legend explains, as text
-function explain() {   // update the legend if the picture shows other things
-  const now = JSON.stringify([charts.map((chart) => [chart.waiting, chart.faulty, isMixed(chart), isMarked(chart), hasLengths(chart), isLow(chart), hasLines(chart), chart.lanes.map((part) => isFramed(chart, part)), extra.differences?.(chart).map(({ what }) => what)]), followed.length > 1, phone(), isNarrow(), places().map(({ memory }) => !!memory), [...on], themeName]);
-  if (now !== explained) fillLegend();
-  explained = now;
-}
+function put(place, ...children) { const one = make("div", {}, ...children); if (one.innerHTML !== place.innerHTML) place.replaceChildren(...one.childNodes); }   // where they differ from what is there
 
 const hasMark = (chart, wide) => Math.min(wide, boxWidth(chart)) >= RULES.mark, isMarked = (chart) => hasMark(chart, boxWidth(chart)) && boxTall(chart) >= 6, hasLengths = (chart) => boxWidth(chart) >= 4 * (chart.locals - 1);   // shows marks of stages and directions; of several stages, with different lengths
 
@@ -99,9 +94,8 @@ function fillTotals() {   // the colours of causes; below, the idle time of all 
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
   const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => (several ? cause : `${cause} ${size(real[0], cause)}`);   // several: in the table
   parts.totals.hidden = real.length > 0 && (!causes.length || (phone() ? several : !on.has("ledger")));   // on phones, which have no bars, the numbers of one schedule; rows do not move when the first picture comes
-  parts.totals.firstChild.replaceChildren(`idle by cause${several ? "" : ", % of all devices' time"}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
-  while (parts.totals.children.length > 1) parts.totals.lastChild.remove();
-  parts.totals.append(make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
+  put(parts.totals.firstChild, `idle by cause${several ? "" : ", % of all devices' time"}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
+  put(parts.totals.lastChild, make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));
 }
 
@@ -130,7 +124,7 @@ function fillLegend() {   // only what is drawn
   fillTotals();
   const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
-  parts.legend.replaceChildren(...entries, ...(extra.legend?.() || []));
+  put(parts.legend, ...entries, ...(extra.legend?.() || []));
 }
 
 function rest() { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); }
@@ -181,9 +175,8 @@ function reveal(chart, item, least) {   // move the view so that the item is vis
 function fillTable() {
   if (!parts.table.open) return;
   const real = charts.filter(isReal), bounds = real.length === 1 ? Object.entries(real[0].bounds || {}).sort((one, other) => other[1] - one[1]) : [];
-  while (parts.table.children.length > 1) parts.table.lastChild.remove();
   const unit = unitFor(Math.max(...real.map(({ makespan }) => makespan)));
-  parts.table.append(make("div", { className: "tables", tabIndex: 0, role: "group", label: "Devices" }, ...real.map((chart) => tableOf(chart, ...unit))), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
+  put(parts.table.lastChild, make("div", { className: "tables", tabIndex: 0, role: "group", label: "Devices" }, ...real.map((chart) => tableOf(chart, ...unit))), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
   fit(); clamp();
 }
 

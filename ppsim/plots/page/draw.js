@@ -20,7 +20,7 @@ function draw() {
   drawCaptions();
   drawAxis();
   if (keyed && canvas.matches(":focus-visible") && !chosen && !hovered) { pen(theme.text, 1); context.strokeRect(1.5, 1.5, width - 3, Math.min(height, axisTop() + AXIS) - 2); }   // where nothing covers it; what is chosen has an outline of its own
-  explain();
+  fillLegend();
   options.onDraw?.(places(), columns().at(-1), charts.indexOf(baseChart()), axisTop());
 }
 
