@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
 from ppsim.analysis.measures import pareto_front
@@ -94,9 +94,8 @@ def draw_front(
         runs = [run for run in every if run.memory <= end] or every
         byte, symbol = axis_unit(highest if near is None else near, unit)
         second, time_symbol = axis_unit(max(run.seconds for run in runs), "seconds")
-        strips = [*dict.fromkeys(run.group for run in runs)] if grouped and near is None else []
-        if highest > (1 + _TIE) * min(run.memory for run in runs):
-            strips = []
+        is_equal = grouped and near is None and highest <= (1 + _TIE) * min(run.memory for run in runs)
+        strips = [*dict.fromkeys(run.group for run in runs)] if is_equal else []
         points = [(strips.index(run.group) if strips else run.memory * byte, run.seconds * second) for run in runs]
         fits, is_whole = [run.fit for run in runs], all(float(x).is_integer() for x, _ in points)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
@@ -109,8 +108,7 @@ def draw_front(
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
         if strips:
-            axes.xaxis.set_major_locator(FixedLocator(range(len(strips))))
-            axes.xaxis.set_major_formatter(FixedFormatter([str(group).replace(", ", ",\n") for group in strips]))
+            axes.set_xticks(range(len(strips)), [str(group).replace(", ", ",\n") for group in strips])
             axes.grid(visible=False, axis="x")
             axis_names[0] = f"{memory}: {highest * byte:.3g} {symbol} in all runs"
         styles = {run.group: many_runs.look_of(str(run.group).split(", "), looks) for run in every}
@@ -119,12 +117,7 @@ def draw_front(
         if (edge := near and near * byte) is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
-        lowest = [min((points[one][1] for one in front if one == at or runs[one].memory < runs[at].memory), default=0.0)
-                  for at in every_gain]  # fmt: skip
-        below = max(low - points[at][1] for low, at in zip(lowest, every_gain, strict=True))
-        is_below = below > 0.01 * np.ptp([y for _, y in points])  # a point is seen below the front
-        words += f", without gains under {percent_text(_TIE)} except the best" * bool(is_below)
-        words = "fastest" if strips else words
+        words = "fastest" if strips else words + f", without gains under {percent_text(_TIE)}" * (front != every_gain)
         _draw_front(axes, [(points[index], fits[index]) for index in front], edge, colours, words)
         beyond = [*_beyond([run for run in every if run not in runs], grouped, byte, symbol)]
         for label, at in beyond:

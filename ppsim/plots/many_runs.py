@@ -46,6 +46,7 @@ _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does n
 # Markers, with the tenths of a square that each fills; the last is a star of four points.
 MARKERS: Any = {"o": 8, "s": 10, "d": 6, "^": 5, "v": 5, "<": 5, ">": 5, "D": 10, "P": 6, "X": 6, "*": 3, (4, 1): 3}
 _DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)))
+_KEY = 0.14, 0.27, 0.4, 0.45  # inches right of the axes: a piece of a line, its symbol and its end; its name
 LEADER: Any = {"arrowstyle": "-", "linewidth": 0.5, "shrinkA": 2}  # from a name to its point
 
 
@@ -237,7 +238,7 @@ def spread_axis(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]]]) -> None:
     """Write the name of each line beside the axes, in its colour; a leader joins both if the name had to move.
 
-    If lines share a colour, a piece of each line with its symbol is before its name.
+    If lines share a colour, a piece of each line is before its name in place of a leader.
     """
     keyed = len({look["color"] for *_, look in ends}) < len(ends)
     figure_of(axes).draw_without_rendering()  # lays out the figure, so that places are final
@@ -255,19 +256,16 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]
     (left, low), (right, top) = axes.get_window_extent().get_points() / figure_of(axes).dpi
     for rank, (place, y) in enumerate(zip(order, places, strict=True)):
         x, value, name, look = ends[place]
-        level, ink = max(y, low - high[0] / 2) + above[rank], {"color": look["color"]}
-        share = (level - low) / (top - low)
-        begin, key, after = (1 + (0.14 + more * keyed) / (right - left) for more in (0.14, 0.4, 0.45))
-        beside: Any = {"textcoords": "axes fraction", "annotation_clip": False}
-        arrow: Any = {**LEADER, **ink, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
-        arrow = arrow if abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1] else None
+        level, colour = max(y, low - high[0] / 2) + above[rank], look["color"]
+        share, (begin, *key, after) = (level - low) / (top - low), 1 + np.array(_KEY) / (right - left)
+        style: Any = {"xytext": (after if keyed else begin, share), "textcoords": "axes fraction"}
         if keyed:
-            axes.annotate("", (x, value), (begin, share), arrowprops=arrow, **beside)
-            arrow = None
             piece: Any = {**look, "markersize": 3.5, "linewidth": 1.1, "clip_on": False, "transform": axes.transAxes}
-            axes.plot((begin, (begin + key) / 2, key), [share] * 3, markevery=[1], **piece)
-        style: Any = {"va": "center", "fontsize": font_points(SMALL), "arrowprops": arrow}
-        axes.annotate(name, (x, value), (after, share), **style, **ink, **beside)
+            axes.plot([begin, *key], [share] * 3, markevery=[1], **piece)
+        elif abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
+            style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
+        style |= {"fontsize": font_points(SMALL), "annotation_clip": False}
+        axes.annotate(name, (x, value), color=colour, va="center", **style)
 
 
 @follows_page
