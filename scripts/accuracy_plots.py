@@ -91,13 +91,13 @@ def reliability(left: np.ndarray, last: np.ndarray) -> str:
         figure, axes = titled_axes(4.2, LIGHT, "Steps inside intervals of other sources", "part of the steps inside")
         axes.plot([0, 1], [0, 1], color=LIGHT.edge, linewidth=0.6, linestyle=(0, (3, 2)))
         at_90 = CLAIMS.index(0.9)
-        names = [(1.0, 1.0, "as claimed", LIGHT.quiet)]
+        names = [(1.0, 1.0, "as claimed", {"color": LIGHT.quiet})]
         for parts, colour, words in (
             (left, IN_VIEW, "each source left out"),
             (last, OUT_OF_VIEW, "sources priced last"),
         ):
             axes.plot(CLAIMS, parts, color=colour, marker="o", markersize=3, linewidth=1.1)
-            names.append((0.9, float(parts[at_90]), f"{words}: {percent_text(parts[at_90], 0)} at 90 %", colour))
+            names.append((0.9, float(parts[at_90]), f"{words}: {percent_text(parts[at_90], 0)} at 90 %", {"color": colour}))
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims to contain")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))

@@ -398,7 +398,7 @@ def draw_growth(report: dict) -> None:
         for (name, sizes), ink, marker in zip(lines, inks, "osD^v", strict=False):
             actions, seconds = zip(*sorted(sizes), strict=True)
             axes.loglog(actions, seconds, color=ink, marker=marker, markersize=3.5, linewidth=1.1, clip_on=False)
-            ends.append((actions[-1], seconds[-1], name, ink))
+            ends.append((actions[-1], seconds[-1], name, {"color": ink}))
             if seconds[0] > seconds[1]:
                 axes.annotate(
                     "event model", (actions[0], seconds[0]), (6, 2), textcoords="offset points", color=ink, fontsize=6
@@ -410,7 +410,7 @@ def draw_growth(report: dict) -> None:
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda number, _: f"{number:,.0f}")
         axes.yaxis.set_major_formatter(lambda seconds, _: seconds_text(seconds, 1))
-        name_ends(axes, [*ends, (span[1], times[1], "n log n", LIGHT.quiet)])
+        name_ends(axes, [*ends, (span[1], times[1], "n log n", {"color": LIGHT.quiet})])
     write_atomically(CURVES, rendered(figure, "svg"))
 
 
