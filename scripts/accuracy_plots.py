@@ -97,7 +97,8 @@ def reliability(left: np.ndarray, last: np.ndarray) -> str:
             (last, OUT_OF_VIEW, "sources priced last"),
         ):
             axes.plot(CLAIMS, parts, color=colour, marker="o", markersize=3, linewidth=1.1)
-            names.append((0.9, float(parts[at_90]), f"{words}: {percent_text(parts[at_90], 0)} at 90 %", {"color": colour}))
+            name = f"{words}: {percent_text(parts[at_90], 0)} at 90 %"
+            names.append((0.9, float(parts[at_90]), name, {"color": colour}))
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="part that an interval claims to contain")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
