@@ -227,8 +227,8 @@ def _rounded(seconds: dict[str, np.ndarray], gaps: Gaps) -> LedgerColumns:
 class Gaps:
     """Idle seconds between a device's actions, by cause.
 
-    Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to one cause and
-    moves the cursor back, up to the beginning of the gap. Each passes a row or a transfer. All cursors move at once.
+    Each gap has a cursor: a row and a time `until`. A round attributes the seconds just before `until` to their causes
+    and moves the cursor back, over idle time and a row, up to the beginning of the gap. All cursors move at once.
 
     `report`, if given, is called each round with columns of waiting device, computing device, kind and seconds.
     """
@@ -248,9 +248,9 @@ class Gaps:
         self.phase = _phases(run)[self.row]
         # Seconds that a device waited for another to compute, by the phase of the waiting device.
         self.waited = np.zeros((len(PHASES), schedule.devices))
-        while len(self.row):  # move every cursor back to a row before which that row's device was idle
-            self._pass_transfers()
-            self._pass_compute()
+        while len(self.row):
+            self._pass_idle_time()
+            self._pass_row()
 
     def _find_waits(self, graph: StepGraph) -> None:
         """Find what each row waits for, and what makes each transfer ready; collectives count as transfers here."""
@@ -290,17 +290,13 @@ class Gaps:
         for name in _CURSOR:
             setattr(self, name, getattr(self, name)[chosen])
 
-    def _row_before(self) -> np.ndarray:
-        """Return the row before each cursor's row on its device, or the first row of its timed slot."""
-        return self.run.plan.slot_of_row[self.row - 1]
+    def _pass_idle_time(self) -> None:
+        """Move from each row over the idle time before it, to the row that ended it; without any, to the row before.
 
-    def _pass_transfers(self) -> None:
-        """Move from an idle device's row over its transfer to the row whose end made the transfer ready.
-
-        The time in which the row waited only for an UNSHARD or RELOAD comes first. If it waited for no transfer, the
-        cursor moves to the row before: a measured action may start late, and overhead ends where the row before did.
+        The time in which the row waited only for an UNSHARD or RELOAD comes first. Then its transfer was on its way, in
+        a queue or on the host, and the row that made the transfer ready ran before. If the row waited for no transfer,
+        the cursor moves to the row before: a measured action may start late.
         """
-        self._keep(self.until > self.begin)
         transfer, before = self.transfer[self.row], self.previous_end[self.row]
         arrival = np.where(transfer >= 0, self.received[transfer], -np.inf)
         stream_end = self.stream_end[self.row]
@@ -313,27 +309,16 @@ class Gaps:
         ready = self.run.row_end[producer]
         self._attribute(_CAUSE["queue"], np.where(waited, ready + self.delay[transfer], self.until))
         self._attribute(_CAUSE["overhead"], np.where(waited, ready, self.until))
-        self.row = np.where(waited, producer, self._row_before())
+        self.row = np.where(waited, producer, self.run.plan.slot_of_row[self.row - 1])
         self._keep((waited | np.isfinite(before)) & (self.until > self.begin))
 
-    def _pass_compute(self) -> None:
-        """Move over rows that a device ran one after the other, to a row before which the device itself was idle."""
-        arrived: list[list[np.ndarray]] = []
-        while len(self.row):
-            computed = self.row
-            seconds = self._attribute(self.cause[computed], self.run.row_start[computed])
-            if self.report is not None:
-                self.report(self.device, self.run.schedule.device[computed], self.kind[computed], seconds)
-            np.add.at(self.waited, (self.phase, self.device), seconds)
-            idle_before = self.previous_end[self.row] < self.until
-            is_open = self.until > self.begin
-            here = idle_before & is_open
-            arrived.append([getattr(self, name)[here] for name in _CURSOR])
-            self._keep(is_open & ~idle_before)
-            self.row = self._row_before()
-        if arrived:
-            for name, parts in zip(_CURSOR, zip(*arrived, strict=True), strict=True):
-                setattr(self, name, np.concatenate(parts))
+    def _pass_row(self) -> None:
+        """Move each cursor from the end of its row to the start."""
+        seconds = self._attribute(self.cause[self.row], self.run.row_start[self.row])
+        if self.report is not None:
+            self.report(self.device, self.run.schedule.device[self.row], self.kind[self.row], seconds)
+        np.add.at(self.waited, (self.phase, self.device), seconds)
+        self._keep(self.until > self.begin)
 
 
 def previous_ends(run: TimelineColumns) -> np.ndarray:
