@@ -129,6 +129,17 @@ class CostModel(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TableCosts:
+    """Cost model that is one table, for whichever schedule."""
+
+    priced: CostTable
+
+    def table(self, schedule: ScheduleColumns) -> CostTable:
+        """Return the table."""
+        return self.priced
+
+
 def is_cost_model(costs: object) -> bool:
     """Return whether `costs` prices schedules; a class does not, only its instances do."""
     return not isinstance(costs, type) and callable(getattr(costs, "table", None))

@@ -9,10 +9,9 @@ import numpy as np
 from ppsim.base.rules import checked_call
 from ppsim.config import AnyConfig, Config, as_config, legal_microbatches
 from ppsim.costs.packing import DYNAMIC, PACKINGS, PackedLengths
-from ppsim.costs.table import CostTable
+from ppsim.costs.table import TableCosts
 from ppsim.run.simulation import simulate_many
 from ppsim.run.timelines import Timeline
-from ppsim.schedule.columns import ScheduleColumns
 from ppsim.search.partitions import with_stages_of_run
 
 
@@ -47,19 +46,6 @@ def packed_steps(config: AnyConfig) -> list[PackedSteps]:
     return [_steps(checked, lengths, name) for name in names]
 
 
-@dataclass(frozen=True)
-class _Scaled:
-    """Costs of a table whose microbatches have these factors."""
-
-    priced: CostTable
-    factors: np.ndarray
-
-    def table(self, schedule: ScheduleColumns) -> CostTable:
-        """Return the table; its stages all have the same factors."""
-        shape = schedule.num_stages, len(self.factors)
-        return replace(self.priced, microbatch_scale=np.broadcast_to(self.factors, shape).copy())
-
-
 def _steps(config: Config, lengths: PackedLengths, packing: str) -> PackedSteps:
     every = [lengths.factors(step, packing) for step in range(len(lengths.drawn))]
     counts = np.array([factors.shape[1] for factors in every])
@@ -70,8 +56,10 @@ def _steps(config: Config, lengths: PackedLengths, packing: str) -> PackedSteps:
         schedule = one.lowered(one.build())
         costs = with_stages_of_run(one.costs, schedule, one.transport, one.optimizer).table(schedule.compute)
         steps = np.flatnonzero(counts == count)
-        rows = [_Scaled(costs, np.pad(row, (0, legal - count))) for step in steps for row in every[step]]
-        runs = simulate_many(schedule, rows, transport=one.transport, optimizer=one.optimizer)
+        factors = [np.pad(row, (0, legal - count)) for step in steps for row in every[step]]  # equal for all stages
+        scales = [np.tile(row, (schedule.num_stages, 1)) for row in factors]
+        copies = [TableCosts(replace(costs, microbatch_scale=scale)) for scale in scales]
+        runs = simulate_many(schedule, copies, transport=one.transport, optimizer=one.optimizer)
         seconds[steps] = runs.makespan.reshape(len(steps), -1).max(axis=1)
     work = [factors.sum(axis=1) for factors in every]
     imbalance = np.array([one.max() / one.mean() - 1 for one in work])

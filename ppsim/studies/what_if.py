@@ -19,7 +19,7 @@ from ppsim.analysis.memory import fit_of
 from ppsim.base.errors import BuildError, ConfigError, PpsimError
 from ppsim.config import Config
 from ppsim.costs.pairs import between_devices
-from ppsim.costs.table import CostModel, CostTable
+from ppsim.costs.table import TableCosts
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Schedule
 from ppsim.run.simulation import simulate
@@ -217,7 +217,10 @@ def failed_device_losses(case: Config, device: int, copies: int, which: Iterable
         )
     before = compare(case, [*(which or families())])
     _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
-    healthy = [_with_own_cards(run, case) for run in before.timelines]
+    healthy = [
+        run if run.plan.ports is None else _simulated(run, case, run.schedule, np.arange(run.schedule.devices), 1)
+        for run in before.timelines
+    ]
     runs, refused = [], dict(before.refused)
     for run in healthy:
         try:
@@ -225,16 +228,6 @@ def failed_device_losses(case: Config, device: int, copies: int, which: Iterable
         except PpsimError as error:
             refused[run.schedule.name] = str(error)
     return _losses(Comparison(healthy, before.refused), Comparison(runs, refused))
-
-
-def _with_own_cards(run: Timeline, case: Config) -> Timeline:
-    """Simulate the run again without queues at shared network cards."""
-    if run.plan.ports is None:
-        return run
-    schedule = run.schedule
-    costs = _CopiedCosts(run.costs, schedule, np.arange(schedule.devices), 1)
-    how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
-    return simulate(Schedule.of(schedule), costs, jitter=case.jitter, seed=case.seed, **how)
 
 
 def _losses(before: Comparison, after: Comparison) -> Losses:
@@ -256,11 +249,28 @@ def rerouted(run: Timeline, device: int, copies: int, case: Config) -> Timeline:
     """
     schedule = run.schedule.compute
     _require_device(device, schedule.devices)
-    lists, owner = _merged(schedule, device, copies)
-    costs = _CopiedCosts(run.costs, schedule, owner, copies)
-    how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer}
+    return _simulated(run, case, *_merged(schedule, device, copies), copies, dispatch="ready")
+
+
+def _simulated(
+    run: Timeline, case: Config, lists: ScheduleColumns, owner: np.ndarray, copies: int, dispatch: str = "list"
+) -> Timeline:
+    """Simulate lists of all copies under the costs of `run`, one copy; `owner` gives each device's number in its copy.
+
+    Links between copies are like those inside one; no transfers share network cards.
+    """
+    table = run.costs.table(run.schedule.compute)
+    table = replace(
+        table,
+        latency=between_devices(table.latency, owner),
+        seconds_per_byte=between_devices(table.seconds_per_byte, owner),
+        link_ports=None,
+        port_capacity=None,
+        microbatch_scale=None if table.microbatch_scale is None else np.tile(table.microbatch_scale, copies),
+    )
     jitter = None if case.jitter is None else _of_copies(case.jitter, owner)
-    return simulate(Schedule.of(lists), costs, dispatch="ready", jitter=jitter, seed=case.seed, **how)
+    how = {"transport": case.transport, "engine": case.engine, "optimizer": case.optimizer, "seed": case.seed}
+    return simulate(Schedule.of(lists), TableCosts(table), dispatch=dispatch, jitter=jitter, **how)
 
 
 def _require_device(device: int, devices: int) -> None:
@@ -309,25 +319,3 @@ def _merged(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[Schedu
         **traits,
     )
     return lists, np.delete(np.arange(devices * copies) % devices, (copies - 1) * devices + failed)
-
-
-@dataclass(frozen=True)
-class _CopiedCosts:
-    """Costs of one copy for the lists of all copies; links between copies are like those inside one."""
-
-    costs: CostModel
-    schedule: ScheduleColumns
-    owner: np.ndarray
-    copies: int
-
-    def table(self, schedule: ScheduleColumns) -> CostTable:
-        table = self.costs.table(self.schedule)
-        scale = table.microbatch_scale
-        return replace(
-            table,
-            latency=between_devices(table.latency, self.owner),
-            seconds_per_byte=between_devices(table.seconds_per_byte, self.owner),
-            link_ports=None,
-            port_capacity=None,
-            microbatch_scale=None if scale is None else np.tile(scale, self.copies),
-        )
