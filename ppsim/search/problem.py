@@ -31,6 +31,7 @@ from ppsim.search.local_moves import improve_lists, scratch_of
 
 DEFAULT_COSTS = Costs(forward=1.0, input_grad=1.0, weight_grad=1.0)
 PLACEMENTS = ("one", "loop", "v", "wave")
+GREEDY_RUNS = 1000  # expected number of greedy runs of a search, to decide if compiling pays
 
 
 def devices_of_stages(placement: Any, p: int, v: int) -> np.ndarray:
@@ -73,7 +74,6 @@ class Problem:
     limits: np.ndarray
     unit: float | None = None  # bytes
     objective: str = "makespan"  # "makespan" or "span"
-    runs: int = 1000  # expected number of greedy runs, to decide if compiling pays
 
     @classmethod
     def of(
@@ -216,7 +216,7 @@ class Problem:
         """Return the lists of one run of list scheduling; arguments as in `schedule_greedily`."""
         codes, starts = np.zeros(self.rows, np.int32), np.zeros(self.rows)
         call_fastest(
-            schedule_greedily, self.rows * self.runs, self.work, rules, due, most_ahead, initial_state(self.work),
+            schedule_greedily, self.rows * GREEDY_RUNS, self.work, rules, due, most_ahead, initial_state(self.work),
             codes, starts,
         )  # fmt: skip
         return TimedLists(self, codes, starts)
