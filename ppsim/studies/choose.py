@@ -261,8 +261,9 @@ def choose(
     resources = {"executor": executor, "workers": workers, "store": store}
     if source.data.get("encoder") is not None:
         options = {"asynchronous": asynchronous, "framework": framework, "research": research, "certain": certain}
-        alone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
-        return _of_towers(TowerSearch.of(source, free, only, framework, research), headroom, top, alone, resources)
+        choose_backbone = functools.partial(choose, headroom=headroom, top=top, **options, **resources)
+        towers = TowerSearch.of(source, free, only, framework, research)
+        return _of_towers(towers, headroom, top, choose_backbone, resources)
     space = search_space(source, free, asynchronous, only, framework, research)
     if framework is not None and space.faults and not space.launched:
         raise ConfigError(f"{source.place}: {'; '.join(*space.faults.values())}")
@@ -281,10 +282,10 @@ def _placed(ranked: list[Candidate], space: Space) -> list[Candidate]:
 
 
 def _of_towers(
-    search: TowerSearch, headroom: float, top: int, alone: Callable[..., Choice], resources: Mapping[str, Any]
-) -> Choice:
-    """Return the choice for an encoder and a backbone, whose layouts `alone` ranks without the encoder."""
-    choices = search.run(alone, top, headroom, resources)
+    search: TowerSearch, headroom: float, top: int, choose_backbone: Callable[..., Any], resources: Mapping[str, Any],
+) -> Choice:  # fmt: skip
+    """Return the choice for an encoder and a backbone, whose layouts `choose_backbone` ranks without the encoder."""
+    choices = search.run(choose_backbone, top, headroom, resources)
     ranked, front = rank(search.fitting, top), front_of(search.fitting)
     nearest = None if ranked else min(search.too_large, key=lambda one: (one.memory, one.rank), default=None)
     shown = ranked[0] if ranked else nearest

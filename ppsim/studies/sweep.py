@@ -380,21 +380,19 @@ def _in_one_unit(texts: Sequence[str]) -> list[float] | None:
 def _range(part: str, ends: Sequence[str], bounds: Sequence[float], key: str) -> list[Any]:
     low, high = bounds
     step = ends[2].strip() if len(ends) == 3 else ""
-    legal = f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
-    try:
+    factor, count = 0.0, 0
+    with suppress(ValueError):
         factor, count = (float(step[1:]), 0) if step[:1] == "x" else (0.0, int(step))
-    except ValueError:
-        raise ConfigError(legal) from None
-    if factor:
-        if not (1 < factor < float("inf") and 0 < low <= high):
-            raise ConfigError(legal)
+    if 1 < factor < math.inf and 0 < low <= high:
         found = [low]
         while found[-1] * factor <= high * (1 + 1e-9) and len(found) <= MAX_VALUES:
             found.append(found[-1] * factor)
     elif count >= 1 and low <= high:
         found = [low + (high - low) * index / max(count - 1, 1) for index in range(min(count, MAX_VALUES + 1))]
     else:
-        raise ConfigError(legal)
+        raise ConfigError(
+            f"{key}={part}: write LOW:HIGH:xFACTOR with a factor above 1 and LOW above 0, or LOW:HIGH:COUNT"
+        )
     if len(found) > MAX_VALUES:
         raise ConfigError(f"{key}={part}: more than {MAX_VALUES:,} values; use a larger factor or a smaller COUNT")
     whole = all(end.strip().isdecimal() for end in ends[:2])

@@ -113,8 +113,10 @@ class TowerSearch:
             found.refusal = f"{framework} runs an encoder in the first stage only (encoder.placement=first)"
         return found
 
-    def run(self, alone: Callable[..., Any], top: int, headroom: float, resources: Mapping[str, Any]) -> list[Any]:
-        """Search, and return the choices of backbones; `alone` is `choose` for a backbone."""
+    def run(
+        self, choose_backbone: Callable[..., Any], top: int, headroom: float, resources: Mapping[str, Any]
+    ) -> list[Any]:
+        """Search, and return what `choose_backbone` returned for each number of GPUs."""
         groups: dict[tuple[int, bool], list[Changes]] = {}
         for encoder, gpus in self.encoders():
             is_first = encoder_size(self.source.data, encoder, EncoderKey.PLACEMENT) == "first"
@@ -123,7 +125,7 @@ class TowerSearch:
         for gpus, is_first in groups:
             changes = {"encoder": None, "hardware.gpus": gpus} if self.gpus else {"encoder": None}
             only = self.only if is_first or self.any_schedule else {**self.only, NAME: [*SCHEDULES_WITH_ENCODER]}
-            found[gpus, is_first] = alone(self.source.changed(changes), self.free, only=only)
+            found[gpus, is_first] = choose_backbone(self.source.changed(changes), self.free, only=only)
             self.counts.update(found[gpus, is_first].counts)
         ranked = {key: sorted(one.ranked, key=lambda one: one.expected) for key, one in found.items() if one.ranked}
         for key, backbones in sorted(ranked.items(), key=lambda item: item[1][0].expected):
