@@ -184,37 +184,30 @@ def pieces_of(costs: DerivedCosts) -> Pieces:
     return Pieces.of([layer.name for layer in layers], [seconds[layer] for layer in layers])
 
 
-def _balanced_partition(costs: DerivedCosts, schedule: ScheduleColumns, pieces: Pieces) -> LayoutString:
-    """Return the partition that spreads the work evenly over devices, without regard to memory.
-
-    If several devices hold a stage, the stages get equal work instead.
-    """
-    if len(schedule.holdings) == schedule.num_stages:
-        return balanced(pieces, _first_holders(schedule))
-    layers = costs.layout.layers_of(costs.model)
-    counts = by_cost([layer_bound(costs, layer) for layer in layers], schedule.num_stages)
-    return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
-
-
 def balanced_within(costs: DerivedCosts, summary: ScheduleSummary, limit: float) -> LayoutString:
     """Return the balanced partition, with blocks moved until no device holds more than `limit` bytes.
 
     The bytes are lower bounds, without simulation (`ppsim.analysis.static_bounds`). The result is the balanced
-    partition if no move fits, several devices hold a stage, or bytes are unknown.
+    partition if no move fits or bytes are unknown. If several devices hold a stage, the stages get equal work instead.
     """
 
     def table(found: LayoutString) -> CostTable:
         return costs.with_partition(found).table(summary.actions)
 
+    stages = summary.actions.num_stages
+    if len(summary.actions.holdings) > stages:
+        layers = costs.layout.layers_of(costs.model)
+        counts = by_cost([layer_bound(costs, layer) for layer in layers], stages)
+        return LayoutString.of_stages([layer.name for layer in stage] for stage in cut(layers, counts))
     pieces = pieces_of(costs)
-    first = _balanced_partition(costs, summary.actions, pieces)
+    first = balanced(pieces, _first_holders(summary.actions))
     priced = table(first)
-    if len(summary.actions.holdings) > summary.actions.num_stages or priced.state_bytes is None:
+    if priced.state_bytes is None or priced.activation_bytes is None:
         return first
-    if priced.activation_bytes is None or (memory_at_peaks(summary, priced) * SAFETY <= limit).all():
+    if (memory_at_peaks(summary, priced) * SAFETY <= limit).all():
         return first
     found = []
-    for end in prediction_stages(pieces, summary.actions.num_stages):
+    for end in prediction_stages(pieces, stages):
         packing = _Packing(costs, summary, priced, pieces, limit / SAFETY, end)
         partition = balanced_with(pieces, packing.owner, end)
         for _ in range(MAX_PRICED):
