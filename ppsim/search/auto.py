@@ -84,7 +84,11 @@ def auto(
         placement = "one" if v == 1 else "loop"
     device_of = devices_of_stages(placement, p, v)
     problem = _problem(p, m, device_of, costs, split, memory_limit, memory_limit_bytes)
-    _check_budget(seconds, rounds, seed)
+    if seconds is not None:
+        argument("seconds", seconds, _SECONDS, BuildError)
+    if rounds is not None:
+        require_count("rounds", rounds, least=0, most=MAX_ROUNDS)
+    require_count("seed", seed, least=0, most=MAX_ROUNDS)
     fitting = fitting_families(problem, v, costs)
     shortest, schedule = min(fitting, key=lambda pair: pair[0], default=(math.inf, None))
     if schedule is not None and problem.is_optimal(shortest):
@@ -115,14 +119,6 @@ def found_text(problem: Problem, schedule: ScheduleColumns, makespan: float, how
         gap = f"{percent_text(makespan / bound - 1.0)} above the bound of {seconds_text(bound)}"
     more = f"more rounds or seconds of search{f', and {memory}' if memory else ''}"
     return f"{how}: {seconds_text(makespan)}, {gap}. What might shorten it: {more}."
-
-
-def _check_budget(seconds: Any, rounds: Any, seed: Any) -> None:
-    if seconds is not None:
-        argument("seconds", seconds, _SECONDS, BuildError)
-    if rounds is not None:
-        require_count("rounds", rounds, least=0, most=MAX_ROUNDS)
-    require_count("seed", seed, least=0, most=MAX_ROUNDS)
 
 
 def _problem(
