@@ -89,9 +89,9 @@ _COLUMNS_PER_ROW = 16  # this number of columns takes about as long as a row of 
 class Sensitivities(EqualColumns):
     """Sensitivities of the makespan: its growth in seconds per second of growth of a cost.
 
-    Each is the number of such actions on the critical path. If several chains are equally long, it is the largest
-    number on any of them, because the longest chain sets the new makespan. "transfer" is every transfer, and every
-    collective of several devices; "optimizer" every optimizer step. An OVERLAP_F_B slot belongs to both its stages.
+    Each is the number of such actions on the critical path. If several chains are equally long, the largest number
+    counts, because the longest chain sets the new makespan. The kind "transfer" also holds the collectives of several
+    devices, the kind "optimizer" holds the optimizer steps. An OVERLAP_F_B slot belongs to both its stages.
     """
 
     kind: dict[str, float] = declared("growth per second of every action of a kind, by its name")

@@ -261,8 +261,8 @@ def memory_at_peaks(summary: ScheduleSummary, table: CostTable) -> np.ndarray:
 def layout_memory_bound(costs: Any, devices: int, keeps: bool = True) -> float:
     """Return a lower bound on the bytes of every synchronous schedule and partition; 0 if unknown.
 
-    The bytes of weights, gradients and optimizer state are divided evenly over the devices, as are one microbatch's
-    activations of every layer, which the devices together hold when its last forward ends. Activations count only if
+    The bytes of weights, gradients and optimizer state are divided evenly over the devices. So are one microbatch's
+    activations of every layer: the devices together hold them when its last forward ends. Activations count only if
     the schedule keeps each one on some device until its backward (`keeps`).
     """
     if not isinstance(costs, DerivedCosts) or _gives(costs, "_bytes"):

@@ -38,8 +38,8 @@ class Arrival(simpy.Event):
 class EventModel:
     """Devices that run their lists, and links between them.
 
-    A device process runs its rows in order: it makes the posts before the row, waits for the row's transfer, lets the
-    row's seconds pass and gives the result to the link. Under `async` the link starts a transfer when its producer
+    A device process runs its rows in order. For each row it makes the posts before it, waits for its transfer, lets its
+    seconds pass and gives the result to the link. Under `async` the link starts a transfer when its producer
     ends; otherwise a transfer starts when it is first in a queue at both of its ends. If links share ports, it then
     waits in the lines before them. UNSHARDs run one after the other on the gather stream of a device, OFFLOADs and
     RELOADs on its copy engines, and through switches if neighbours share them. The collectives of an output layer cut
@@ -358,9 +358,9 @@ class SideWork:
 class PortLines:
     """The lines before ports: first come, first served, without overtaking.
 
-    Items (transfers by consuming row, and copies, whose numbers follow those of all transfers) that become ready at one
-    time join together in the order of `turn`, each in the lines of all its ports. An item starts when it is first in
-    all its lines and each of its ports is free, and occupies them until it ends. So no two can wait for each other.
+    Items are transfers, numbered by consuming row, and then copies. Items that become ready at one time join together,
+    in the order of `turn`, each in the lines of all its ports. An item starts when it is first in all its lines and
+    each of its ports is free. It occupies the ports until it ends. So no two can wait for each other.
     """
 
     def __init__(self, plan: Plan, first_copy: int):

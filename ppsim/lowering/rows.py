@@ -20,8 +20,8 @@ def insert_rows(
 ) -> ScheduleColumns:
     """Return a program of the schedule's rows and the given ones; `microbatch` may be one number for all new rows.
 
-    `keys`, with one entry per row of the schedule and then one per new row, give the order within a device, the most
-    important last (as for np.lexsort); equal keys keep the order given.
+    `keys` give the order within a device, the most important key last, as for np.lexsort. Each key has one entry per
+    row of the schedule, then one per new row. Rows with equal keys keep the order given.
     """
     added = len(device)
     list_of = np.concatenate([schedule.device, device])

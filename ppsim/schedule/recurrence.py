@@ -46,9 +46,9 @@ def run_lists(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Run lists as far as possible, if each row waits for the row before it and for at most one other row.
 
-    Return the row at which each list has stopped, `offsets[i + 1]` if it has run to its end; the end of each row,
-    float64, negative if the row has not run; and for each list the sum of the lengths of its rows that have run. Lists
-    with `fused` rows need lengths by row.
+    Return three columns: the row at which each list has stopped (`offsets[i + 1]` at its end); the end of each row,
+    float64, negative if it has not run; and the sum of the lengths of the rows that each list has run. Lists with
+    `fused` rows need lengths by row.
     """
     lengths = Lengths.by_row(np.zeros(len(source))) if lengths is None else lengths
     if fused is not None and fused.any():
