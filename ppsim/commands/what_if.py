@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ppsim.analysis.memory import HEADROOM
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, error_at
 from ppsim.base.tables import aligned, paragraph, texts_once
 from ppsim.base.units import difference_text, more_lines, parse_quantity, percent_text, value_text
 from ppsim.commands import options
@@ -72,26 +72,26 @@ def what_if(
         )
     if (between and not break_even) or (copies and fail is None):
         raise ConfigError("--range needs --break-even A vs B" if between else "--copies needs --fail DEVICE")
-    settings = flags.pop("settings")
     if slow or fail is not None:
-        case = _case(config, settings, {**flags, "schedule": None})
+        case = _case(config, {**flags, "schedule": None})
         document, text = _losses(case, slow, fail, copies, flags["schedule"], verbose)
     elif break_even:
-        document, text = _break_even(config, settings, flags, break_even, over, between)
+        document, text = _break_even(config, flags, break_even, over, between)
     else:
-        if not settings and not any(flags.values()):
+        if not any(flags.values()):
             raise ConfigError("nothing to change: give --set KEY=VALUE, or --break-even A vs B --over KEY")
-        document, text = _changes(config, settings, flags, verbose)
+        document, text = _changes(config, flags, verbose)
     answer(document, json, lambda: text)
     if document.get("refused") and not document["rows"]:
         raise typer.Exit(ANSWER_IS_NO)
 
 
-def _changes(config, settings: list[str] | None, flags: dict, verbose: bool) -> tuple[dict, str]:
-    cases = read_case(config), _case(config, settings, flags)
+def _changes(config: Path, flags: dict[str, Any], verbose: bool) -> tuple[dict, str]:
+    cases = read_case(config), _case(config, flags)
     before, after = (case.simulate() for case in cases)
     rows = study.changes(before, after)
-    what = [*(settings or ()), *(f"{name}={value}" for name, value in flags.items() if value)]
+    given = (f"{name}={value}" for name, value in flags.items() if value and name != "settings")
+    what = [*(flags["settings"] or ()), *given]
     document = {"schema": "ppsim.what-if/1", "changed": what, "changes": rows}
     if verbose or not any(row["difference"] for row in rows):
         return document, changes_text(rows, what)
@@ -164,16 +164,16 @@ def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
     return f", but memory is tight: {peak}" if states[1] == "tight" else f", but it does not fit: {peak}"
 
 
-def _case(config, settings: list[str] | None, flags: dict) -> Config:
+def _case(config: Path, flags: dict[str, Any]) -> Config:
     """Return the config with its changes; if they change the schedule, its sizes are as in `ppsim compare`.
 
     The options in the file apply to the file's family only. A family with a fixed number of stages ignores the file's.
     """
     name = flags["schedule"]
     if name not in schedules():
-        return read_case(config, settings, **flags)
-    is_other = name != load_config(config).schedule.get("name")
-    case = read_case(config, [*["schedule.options=null"] * is_other, *(settings or ())], **flags)
+        return read_case(config, **flags)
+    without_options = ["schedule.options=null"] * (name != load_config(config).schedule.get("name"))
+    case = read_case(config, **{**flags, "settings": [*without_options, *(flags["settings"] or ())]})
     return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
 
 
@@ -191,7 +191,7 @@ def changes_text(rows: list[dict[str, Any]], what: list[str]) -> str:
 
 
 def _break_even(
-    config, settings: list[str] | None, flags: dict, pair: str, over: str | None, between
+    config: Path, flags: dict[str, Any], pair: str, over: str | None, between: tuple[str, str] | None
 ) -> tuple[dict, str]:
     names = pair.split(" vs ")
     if len(names) != 2 or over is None:
@@ -203,9 +203,9 @@ def _break_even(
     key = f"costs.{over}" if over in UNITS else over
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
-    cases = {name: _case(config, settings, {**flags, "schedule": name}) for name in (first, second)}
+    cases = {name: _case(config, {**flags, "schedule": name}) for name in (first, second)}
     unit = UNITS.get(key.split(".")[-1], "")
-    low, high = _range(between, key, unit, cases[first])
+    low, high = _bounds(between, key, unit, cases[first])
     section, _, name = key.partition(".")
     whole = type((cases[first].data.get(section) or {}).get(name)) is int
 
@@ -281,22 +281,23 @@ def _loss(found: Losses, own: str | None) -> str:
     return "; ".join(texts)
 
 
-def _range(between: tuple[str, str] | None, key: str, unit: str, case: Config) -> tuple[float, float]:
-    if between is not None:
-        low, high = (_bound(text, unit) for text in between)
-        return low, high
-    if unit != "seconds":
+def _bounds(between: tuple[str, str] | None, key: str, unit: str, case: Config) -> tuple[float, float]:
+    """Return the bounds of --range; of a time, without it, 0 and the longest F + B of a stage."""
+    if between is None and unit != "seconds":
         raise ConfigError(f"--over {key}: give its bounds, such as --range 1 100")
-    table = case.costs.table(case.build())
-    return 0.0, float(table.seconds[:2].max(axis=1).sum()) or 1.0
+    if between is None:
+        seconds = case.costs.table(case.build()).seconds
+        return 0.0, float(seconds[:2].max(axis=1).sum()) or 1.0
+    with error_at("--range: "):
+        low, high = (parse_quantity(text, unit) if unit else _number(text) for text in between)
+    return low, high
 
 
-def _bound(text: str, unit: str) -> float:
+def _number(text: str) -> float:
     try:
-        return parse_quantity(text, unit) if unit else float(text)
-    except (ConfigError, ValueError) as error:
-        reason = error if isinstance(error, ConfigError) else f"{text!r} must be a number"
-        raise ConfigError(f"--range: {reason}") from None
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} must be a number") from None
 
 
 def break_even_text(found: BreakEven, first: str, second: str, key: str, unit: str, whole: bool = False) -> str:
