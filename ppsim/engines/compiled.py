@@ -161,8 +161,8 @@ def queued_times(plan: Plan, posts: Posts, run: QueuedRun) -> Times:
     if not np.array_equal(run.devices.position, schedule.offsets[1:]):
         arrived = plan.remote & (items.links[:rows, RECEIVER] < 0)
         of_transfers = offsets_of(run.posts.item < rows)
-        made = of_transfers[run.devices.next_post] - of_transfers[run.posts.offsets[:-1]]
-        raise deadlock_error(schedule, plan.transport, posts, plan.fused, run.devices.position, made, arrived)
+        posted = of_transfers[run.devices.next_post] - of_transfers[run.posts.offsets[:-1]]
+        raise deadlock_error(schedule, plan.transport, posts, plan.fused, run.devices.position, posted, arrived)
     times = read_only(run.times)  # so that a timeline need not copy its columns
     first_copy = rows + (0 if plan.gathers is None else len(plan.gathers.seconds))
     of_rows, gathers, copies, barriers = (part.T for part in np.split(times, [rows, first_copy, items.first_barrier]))
@@ -182,7 +182,7 @@ def _posted_items(plan: Plan, posts: Posts) -> tuple[ItemPosts, Items, np.ndarra
     if plan.gathers is None and plan.copies is None and plan.barriers is None:
         return of_transfers, Items(links, np.empty((0, 3), np.int32), rows), np.empty(0)
     needed, count = np.full((rows, 3), -1, np.int32), rows
-    tables, seconds, made = [links], [], [(posts.device, posts.before, posts.transfer)]
+    tables, seconds, posted = [links], [], [(posts.device, posts.before, posts.transfer)]
     for column, stream in enumerate((plan.gathers, plan.copies)):
         if stream is not None:
             number = count + np.arange(len(stream.seconds))
@@ -190,26 +190,26 @@ def _posted_items(plan: Plan, posts: Posts) -> tuple[ItemPosts, Items, np.ndarra
             needed[stream.user[used], column] = number[used]
             tables.append(_stream_links(stream, count))
             seconds.append(stream.seconds)
-            made.append((stream.device, stream.before, number))
+            posted.append((stream.device, stream.before, number))
             count += len(number)
     if (barriers := plan.barriers) is not None:
         needed[:, 2] = np.where(barriers.needs >= 0, count + barriers.needs, -1)
         tables.append(_barrier_links(barriers, count))
         seconds.append(barriers.seconds)
         # Before other posts at the same row: messages may take time of the host.
-        made.insert(0, (schedule.device[barriers.producer], barriers.producer + 1, count + barriers.of_producer))
+        posted.insert(0, (schedule.device[barriers.producer], barriers.producer + 1, count + barriers.of_producer))
     items = Items(np.concatenate(tables), needed, count)
-    return _in_program_order(plan, of_transfers, made), items, np.concatenate(seconds)
+    return _in_program_order(plan, of_transfers, posted), items, np.concatenate(seconds)
 
 
 def _in_program_order(
-    plan: Plan, of_transfers: ItemPosts, made: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    plan: Plan, of_transfers: ItemPosts, posted: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> ItemPosts:
     """Return posts, given by device, next row and item, device by device; at equal rows they keep the order given.
 
     `of_transfers` are the posts of transfers alone.
     """
-    device, before, item = (np.concatenate(column) for column in zip(*made, strict=True))
+    device, before, item = (np.concatenate(column) for column in zip(*posted, strict=True))
     if plan.fused.any():
         before = before + np.append(plan.fused, False)[before]  # no device posts within a slot
     key = device + before  # rises within a device, and from device to device
