@@ -22,7 +22,7 @@ from ppsim.costs.given import PARAMETERS, SCALED, Costs, named_costs
 from ppsim.costs.host_time import LayerTimes, counting_seconds, drift_seconds, host_seconds, stall_seconds, waiting
 from ppsim.costs.layers import VALUE_BYTES, Layer
 from ppsim.costs.layout import DEFAULT_POLICIES, Layout
-from ppsim.costs.microbatches import CAUSAL, attention_fraction, slice_factor, with_split_gradients
+from ppsim.costs.microbatches import CAUSAL, attention_fraction
 from ppsim.costs.model import Model
 from ppsim.costs.networks import EXCHANGE_PROCESSORS, all_reduce, group_of, group_of_pipeline
 from ppsim.costs.setup import Setup, Stage, boundary_widths, cached_by_arguments, link_columns
@@ -34,6 +34,10 @@ from ppsim.schedule.columns import ScheduleColumns
 BACKWARD = ("backward", "input_grad", "weight_grad")
 TIMES = ("forward", "input_grad", "weight_grad")
 STATE = ("weight_bytes", "gradient_bytes", "optimizer_bytes")
+# Tokens of a slice on a GPU that ran at full efficiency: SlimPipe, Li et al. 2025, arXiv 2504.14519. A slice takes its
+# part of the microbatch, but at least as long as one of so many tokens. The law of products (`operators.py`) would let
+# each slice read the weights and write the gradients again, 4.6 times as long; a published run shows no such loss.
+MIN_SLICE_TOKENS = 128
 # Given costs that leave no room for a derived column of the table.
 GIVEN_COLUMNS = {name: {name} for name in ("latency", "transfer_bytes")} | {
     "seconds_per_byte": {"bandwidth"}, "host_seconds": {"optimizer_step"}, "recompute_bytes": {"activation_bytes"},
@@ -315,8 +319,8 @@ class DerivedCosts(Setup):
             **step_seconds(self, of_step),
         }
         if slices > 1:
-            longer = slice_factor(self.model.sequence * self.layout.microbatch_size / (self.layout.context * slices))
-            derived |= {name: derived[name] * longer for name in TIMES}
+            tokens = self.model.sequence * self.layout.microbatch_size / (self.layout.context * slices)
+            derived |= {name: derived[name] * max(1.0, MIN_SLICE_TOKENS / tokens) for name in TIMES}
         if self.layout.overlap:
             derived["overlap"] = self._slots(stages, times)
         given = self._given_per_stage(num_stages, devices)
@@ -388,8 +392,11 @@ class DerivedCosts(Setup):
             columns["copied_bytes"] = copied_bytes(self, _layer_names(stages), devices / num_stages)
         given = {column for column, costs in GIVEN_COLUMNS.items() if costs & self.given.keys()}
         table = replace(priced, **{name: column for name, column in columns.items() if name not in given})
-        if schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys():
-            table = with_split_gradients(table, self.layout)
+        is_split = schedule.microbatches == 1 and self.layout.shards_by("step") and not {*STATE} & self.given.keys()
+        if is_split and table.state_bytes is not None:
+            weights, _, optimizer = table.state_bytes  # its backward splits the gradients of each block at once
+            gradients = optimizer * self.layout.gradient_bytes / self.layout.chosen("optimizer_bytes")
+            table = replace(table, state_bytes=np.stack([weights, gradients, optimizer]))
         return self._with_output_parts(schedule, table, parts) if cut else table
 
     def _with_output_parts(self, schedule: ScheduleColumns, table: CostTable, stages: Sequence[int]) -> CostTable:

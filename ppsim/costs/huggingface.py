@@ -114,7 +114,7 @@ def read_shape(
     kind = document.fields.get("model_type")
     names, approximated = _NAMES.get(kind) if isinstance(kind, str) else None, ""
     if names is None:
-        names = _nearest(document)
+        names = _NAMES[next((kind for field, kind in _MODEL_OF_FIELD.items() if document.fields.get(field)), "llama")]
         lacking = [name for name in _SHAPE.values() if document.fields.get(name) is None]
         if document.fields.get("moe_intermediate_size") and "intermediate_size" in lacking:
             lacking.remove("intermediate_size")
@@ -152,12 +152,6 @@ def _unknown(document: _Document, names: str, lacking: list[str]) -> ConfigError
         f"{document.place}: {found}, {nearest}. The known ones are {', '.join(_NAMES)}. For another architecture "
         f"give the shape fields (num_layers, hidden, heads, vocabulary, sequence, ...) instead"
     )
-
-
-def _nearest(document: _Document) -> str:
-    """Return the known architecture that a config of an unknown one is most like, by the fields that it has."""
-    kind = next((kind for field, kind in _MODEL_OF_FIELD.items() if document.fields.get(field)), "llama")
-    return _NAMES[kind]
 
 
 def _windows(document: _Document, window: int, windowed: list[bool]) -> dict[str, Any]:

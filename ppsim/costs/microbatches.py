@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import numpy as np
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, argument, choice, nested, number, seed, share, weight, whole_number
 from ppsim.costs.layers import Layer
-from ppsim.costs.layout import Layout
-from ppsim.costs.table import CostTable
 
 CAUSAL = "causal"  # slice costs that follow from the attention of the model
 _weights = nested(weight)
@@ -56,28 +53,6 @@ def causal_slice_costs(slices: int, attention: float) -> list[float]:
     argument("slices", slices, whole_number(), CostError)
     argument("attention", attention, share, CostError)
     return [(1 - attention) / slices + attention * (2 * i + 1) / slices**2 for i in range(slices)]
-
-
-def with_split_gradients(table: CostTable, layout: Layout) -> CostTable:
-    """Return the table of a step with one microbatch, whose backward splits the gradients of each block at once."""
-    if table.state_bytes is None:
-        return table
-    weights, _, optimizer = table.state_bytes
-    gradients = optimizer * layout.gradient_bytes / layout.chosen("optimizer_bytes")
-    return replace(table, state_bytes=np.stack([weights, gradients, optimizer]))
-
-
-MIN_SLICE_TOKENS = 128  # that ran at full efficiency: SlimPipe, Li et al. 2025, arXiv 2504.14519
-
-
-def slice_factor(tokens: float) -> float:
-    """Return by how much slices of this many tokens on a GPU lengthen a microbatch.
-
-    Slices take their part of the microbatch; one of fewer than `MIN_SLICE_TOKENS` takes as long as one of that many.
-    The law of products (`operators.py`) would let each slice read the weights and write the gradients again, and make
-    slices of that size 4.6 times as long; a published run shows no such loss.
-    """
-    return max(1.0, MIN_SLICE_TOKENS / tokens)
 
 
 DISTRIBUTIONS = ("lognormal", "uniform")

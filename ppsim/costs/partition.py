@@ -287,13 +287,12 @@ class Pieces:
     @classmethod
     def of(cls, names: Sequence[str], seconds: Sequence[float]) -> Pieces:
         """Return the pieces of a model with these layers; every block has the mean cost of all blocks."""
-        parts: dict[str, list[float]] = {}
-        for name, one in zip(names, seconds, strict=True):
-            parts.setdefault(name, []).append(one)
-        blocks, predictions = parts["block"], parts.get("prediction", [])
+        embedding, blocks, predictions, heads = (
+            [one for name, one in zip(names, seconds, strict=True) if name == piece] for piece in PIECES.values()
+        )
         return cls(
-            len(blocks), len(predictions), parts["embedding"][0], sum(blocks) / len(blocks),
-            predictions[0] if predictions else 0.0, parts["head"][0], len(parts["head"]),
+            len(blocks), len(predictions), embedding[0], sum(blocks) / len(blocks),
+            predictions[0] if predictions else 0.0, heads[0], len(heads),
         )  # fmt: skip
 
 

@@ -189,16 +189,13 @@ class StepSpread:
     @property
     def half(self) -> float:
         """Half of the interval of log(measured / predicted)."""
-        measured = self._assumed() if self.reach is None else self.reach
-        return measured + HALVED_ERROR * self.halved + SUMMED_ERROR * self.summed
-
-    def _assumed(self) -> float:
-        """Return half of the interval if the profile has no `reach`."""
-        if self.runs > 1:
-            between = student_quantile(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
-        else:
+        measured = self.reach
+        if measured is None:
             between = NORMAL * math.hypot(ASSUMED_ERROR, self.ranks)
-        return math.hypot(between, NORMAL * self.noise)
+            if self.runs > 1:
+                between = student_quantile(self.runs) * math.sqrt(sum(error**2 for error in self.errors) / self.runs)
+            measured = math.hypot(between, NORMAL * self.noise)
+        return measured + HALVED_ERROR * self.halved + SUMMED_ERROR * self.summed
 
     @property
     def low(self) -> float:
