@@ -14,7 +14,7 @@ from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
 from ppsim.lowering.rows import consumers
-from ppsim.plan.holding import ActivationMemory, amounts, backward_bytes, logits_bytes, moved_fraction, static_bytes
+from ppsim.plan.holding import ActivationMemory, backward_bytes, logits_bytes, moved_fraction, static_bytes
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns
@@ -164,9 +164,9 @@ def _memory_changes(run: TimelineColumns, first: int, last: int) -> Changes:
 
 def _held_by_rows(run: TimelineColumns, by_stage: np.ndarray, takers: np.ndarray, freers: np.ndarray) -> list[Changes]:
     """Return the changes by rows `takers`, which take amounts at their start, and `freers`, which free at their end."""
-    schedule, found = run.schedule, []
+    schedule, found, holding = run.schedule, [], ActivationMemory(run.schedule, run.table, by_stage)
     for rows, time, sign in ((freers, run.row_end, -1.0), (takers, run.row_start, 1.0)):
-        amount = amounts(schedule, run.table, by_stage, schedule.stage[rows], schedule.microbatch[rows])
+        amount = holding.parts(schedule.stage[rows], schedule.microbatch[rows])[0]
         found.append(_changes(schedule.device[rows], time[rows], sign * amount))
     return found
 

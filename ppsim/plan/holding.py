@@ -96,13 +96,6 @@ def limits_of(
     return np.broadcast_to(column, (devices,)).astype(float)
 
 
-def amounts(
-    schedule: ScheduleColumns, table: CostTable, weight: np.ndarray, stage: np.ndarray, microbatch: np.ndarray
-) -> np.ndarray:
-    """Return the amount of each (stage, microbatch) or slice, if a whole microbatch holds `weight` by stage."""
-    return weight[stage] / schedule.slices * table.scale_of(schedule, stage, microbatch)
-
-
 def smallest_amount(schedule: ScheduleColumns, table: CostTable) -> float:
     """Return the smallest fraction of a whole microbatch that a (stage, microbatch) or slice holds."""
     return (1.0 if table.microbatch_scale is None else float(table.microbatch_scale.min())) / schedule.slices
