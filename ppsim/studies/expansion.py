@@ -46,7 +46,25 @@ class Expansion:
         The outcome has "points", a list of (seconds, bytes, changes), and counts of other points: "refused", too large
         for the "memory", or the "same" as another point.
         """
-        return _ExpandedLayout(self, *one).expanded()
+        (layout, keeps), space, points = one, self.space, []
+        costs = space.costs(layout if space.partitions == [None] else {**layout, Key.PARTITION: "even"})
+        least = self.step_bound(layout), self.memory_bound(layout, keeps) or 0.0
+        devices, free = devices_of(space, layout), [key for key in OVERLAPS if key in space.values]
+        counts = {"refused": 0, "memory": 0, "same": 0}
+        for chosen in space.schedules(devices, keeps, space.combines(layout)):
+            needs = space.needs.get(chosen["schedule.name"], {})
+            changes = {Key.DEVICES: devices, **chosen, **needed(costs, needs, free)}
+            summary = self.summary({**layout, **changes})
+            for partition in space.partitions:
+                found = "refused"
+                if summary is not None:
+                    with suppress(PpsimError):
+                        found = self._point(costs, layout[Key.MICROBATCHES], changes, summary, partition, least)
+                if isinstance(found, str):
+                    counts[found] += 1
+                else:
+                    points.append(found)
+        return {"points": points, **counts}
 
     def key(self, one: tuple[Changes, bool]) -> str:
         """Return the store key of an expanded layout."""
@@ -83,13 +101,11 @@ class Expansion:
         section, name, costs = self.space.config.schedule, point["schedule.name"], self.space.config.costs
         sizes = devices_of(self.space, point), point[Key.MICROBATCHES], point[Key.STAGES]
         whole = not isinstance(costs, DerivedCosts) or "microbatch_scale" in costs.given
-        options = section.get("options") if name == section.get("name") else None
-        try:
-            if options or whole:
-                return _summarise(name, *sizes, whole, **(options or {}))
-            return _known_summary(name, *sizes)
-        except BuildError:
-            return None
+        options = (section.get("options") or {}) if name == section.get("name") else {}
+        make = _summarise if options or whole else _known_summary
+        with suppress(BuildError):
+            return make(name, *sizes, whole, **options)
+        return None
 
     def is_launched(self, point: Changes) -> bool:
         """Return whether a framework launches a point."""
@@ -102,54 +118,23 @@ class Expansion:
         jitter = self.space.config.jitter
         return 1.0 if jitter is None else jitter.least_factor
 
-
-class _ExpandedLayout:
-    """Expansion of one layout; the values that its points share are computed once."""
-
-    def __init__(self, expansion: Expansion, layout: Changes, keeps: bool):
-        self.expansion, self.layout, self.keeps = expansion, layout, keeps
-        self.space, self.limit, self.devices = expansion.space, expansion.limit, devices_of(expansion.space, layout)
-        self.costs = self.space.costs(layout if self.space.partitions == [None] else {**layout, Key.PARTITION: "even"})
-
-    @functools.cached_property
-    def bounds(self) -> tuple[float, float]:
-        """Lower bounds on the seconds and bytes of all points."""
-        memory = self.expansion.memory_bound(self.layout, self.keeps) or 0.0
-        return self.expansion.step_bound(self.layout), memory
-
-    def expanded(self) -> Outcome:
-        points, counts = [], {"refused": 0, "memory": 0, "same": 0}
-        free = [key for key in OVERLAPS if key in self.space.values]
-        for chosen in self.space.schedules(self.devices, self.keeps, self.space.combines(self.layout)):
-            needs = self.space.needs.get(chosen["schedule.name"], {})
-            changes = {Key.DEVICES: self.devices, **chosen, **needed(self.costs, needs, free)}
-            summary = self.expansion.summary({**self.layout, **changes})
-            for partition in self.space.partitions:
-                found = self._point(changes, summary, partition)
-                if isinstance(found, str):
-                    counts[found] += 1
-                else:
-                    points.append(found)
-        return {"points": points, **counts}
-
     def _point(
-        self, changes: Changes, summary: ScheduleSummary | None, partition: Any
-    ) -> tuple[float, float, Changes] | str:
-        """Return a point with its bounds in seconds and bytes, or the count to which it belongs instead."""
-        if summary is None:
+        self, costs: Any, microbatches: int, changes: Changes, summary: ScheduleSummary, partition: Any,
+        least: tuple[float, float],
+    ) -> tuple[float, float, Changes] | str:  # fmt: skip
+        """Return a point with its bounds in seconds and bytes, or the count to which it belongs instead.
+
+        `costs` are those of the layout with even stages; `least` are bounds of all its points.
+        """
+        costs = self._partitioned(costs, summary, partition)
+        own = {key.partition(".")[2]: changes[key] for key in changes if key.startswith("layout.")}
+        if costs is not None and own:
+            costs = costs.with_layout(replace(costs.layout, **own))
+        if costs is None:
+            return "same"
+        if not self.space.launches(costs, summary.actions, microbatches):
             return "refused"
-        try:
-            costs = self._partitioned(summary, partition)
-            own = {key.partition(".")[2]: changes[key] for key in changes if key.startswith("layout.")}
-            if costs is not None and own:
-                costs = costs.with_layout(replace(costs.layout, **own))
-            if costs is None:
-                return "same"
-            if not self.space.launches(costs, summary.actions, self.layout[Key.MICROBATCHES]):
-                return "refused"
-            step, memory = self._bounds_of(costs, summary, changes)
-        except PpsimError:
-            return "refused"
+        step, memory = self._bounds_of(costs, summary, changes, least)
         if memory > self.limit:
             return "memory"
         if partition is not None and isinstance(costs, DerivedCosts):
@@ -157,37 +142,39 @@ class _ExpandedLayout:
             changes = {**changes, Key.PARTITION: str(chosen)}
         return step, memory, changes
 
-    def _partitioned(self, summary: ScheduleSummary, partition: Any) -> Any:
+    def _partitioned(self, costs: Any, summary: ScheduleSummary, partition: Any) -> Any:
         """Return the costs with a partition; None if the balanced partition equals the even one, a point already."""
         if partition is None or partition == "even":
-            return self.costs
+            return costs
         if partition != BALANCED:
-            return self.costs.with_partition(partition)
-        balanced = balanced_within(self.costs, summary, self.limit)
+            return costs.with_partition(partition)
+        balanced = balanced_within(costs, summary, self.limit)
         with suppress(PpsimError):  # more stages than layers
-            even = "even" in self.space.partitions and self.costs.megatron_layout(summary.actions.num_stages)
+            even = "even" in self.space.partitions and costs.megatron_layout(summary.actions.num_stages)
             if even and balanced == LayoutString.parse(even):
                 return None
-        return self.costs.with_partition(balanced)
+        return costs.with_partition(balanced)
 
-    def _bounds_of(self, costs: Any, summary: ScheduleSummary, changes: Changes) -> tuple[float, float]:
+    def _bounds_of(
+        self, costs: Any, summary: ScheduleSummary, changes: Changes, least: tuple[float, float]
+    ) -> tuple[float, float]:
         """Return lower bounds on seconds and bytes of a point.
 
         If the simulation decides on the partition or the lists, they are the bounds of the layout.
         """
         decided_later = isinstance(costs, DerivedCosts) and costs.layout.partition == "optimal"
         if decided_later or find_family(changes["schedule.name"]).searches:
-            return self.bounds
+            return least
         table, config = costs.table(summary.actions), self.space.config
         changed_later = any(key in config.schedule or f"schedule.{key}" in changes for key in MEMORY_ACTIONS)
         is_final = config.dispatch == "list" and not changed_later  # else the lists do not bound the memory
         held = memory_bound(summary, table) if is_final else None
-        memory = max(0.0 if held is None else float(held.max()), self.bounds[1])
+        memory = max(0.0 if held is None else float(held.max()), least[1])
         if memory > self.limit:
             return 0.0, memory
         sharded = isinstance(costs, DerivedCosts) and costs.layout.sharded
-        step = step_bound(summary, table, config.optimizer, sharded) * self.expansion.jitter_factor
-        return max(step, self.bounds[0]), memory
+        step = step_bound(summary, table, config.optimizer, sharded) * self.jitter_factor
+        return max(step, least[0]), memory
 
 
 def _summarise(
