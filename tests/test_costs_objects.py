@@ -100,6 +100,7 @@ def test_numbers_of_numpy_are_numbers(made):
 def test_objects_show_the_call_that_makes_them():
     assert repr(Layout(tensor=2, partition="by_cost(optimal)")) == "Layout(tensor=2, partition='optimal')"
     assert repr(Costs(forward=2, latency=1)) == "Costs(forward=2.0, latency=1.0, per='device')"
+    assert repr(Costs(backward=3)) == "Costs(backward=3.0, input_grad=1.5, weight_grad=1.5, per='device')"
     namespace = {
         kind.__name__: kind
         for kind in (Costs, Layout, Model, Cluster, DeviceSheet, LinkSheet, DerivedCosts, OperatorLaw)

@@ -223,7 +223,7 @@ class Costs:
         del origins["per"]
         columns |= _complete(*map(columns.get, TIMES))
         for name, column in columns.items():  # plain numbers, independent of the caller's list
-            object.__setattr__(self, name, column.tolist() if isinstance(column, np.ndarray) else column)
+            object.__setattr__(self, name, column.tolist() if isinstance(column, np.ndarray | np.generic) else column)
         object.__setattr__(self, "provenance", origins | self._stated_origins())
 
     def _stated_origins(self) -> dict[str, str]:
