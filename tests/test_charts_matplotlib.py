@@ -1390,13 +1390,15 @@ def test_the_period_of_a_mixture_is_that_of_its_steady_part():
     assert make_boxes(run("v-half", 64, 64, costs)).period == 3.0  # of 2 s in its long drain
 
 
-def test_mixtures_of_a_run_with_jitter_end_at_long_stretches_alone_and_have_their_names_once():
+def test_areas_of_a_run_with_jitter_have_their_names_once_and_their_edges_are_as_sharp_on_all_rows():
     schedule = ppsim.build("zb-h1", devices=64, microbatches=64)
     costs = ppsim.Costs(forward=1.0, input_grad=1.0, weight_grad=1.0, latency=0.2)
     noisy = ppsim.simulate(schedule, costs, jitter=ppsim.Jitter(actions=0.15), seed=3)
-    boxes, even = make_boxes(noisy), make_boxes(ppsim.simulate(schedule, costs))
-    assert boxes.longest_mixed == 4 * boxes.period
-    assert even.longest_mixed == even.period
+    boxes, columns = make_boxes(noisy), PixelColumns(0.0, noisy.makespan, 1000)
+    for device in range(64):  # idle time up to the first action
+        seen = picture(boxes, LIGHT, columns, 64)[device]
+        begin = int(boxes.start[boxes.offsets[device]] * columns.per_second)
+        assert np.all(seen[: max(begin - 2, 0)] == [*bytes.fromhex(LIGHT.idle[1:])])
     assert sorted(numbers_of(noisy.plot())) == ["F", "F + I + idle", "F + idle", "I + W + idle", "W"]
 
 

@@ -54,8 +54,7 @@ def averaged(boxes, columns, height, times=20, gap=0.0, rule=0.0, dense=1.0):
 
     for device in range(devices):
         lines, (first, last) = slice(*begins[device : device + 2]), windows(boxes, device, columns, dense)
-        mean = (until(lines, last) - until(lines, first)) / (last - first)[..., None] * step
-        found[lines] = mean.mean(axis=1)
+        found[lines] = (until(lines, last) - until(lines, first)) / (last - first)[..., None] * step
     return from_linear(found)
 
 
@@ -86,7 +85,8 @@ def test_mixtures_are_flat_up_to_sharp_borders():
     boxes = boxes_of("v-half", 64, 256, replace(COSTS, latency=0.0))
     seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 2000), 64, dense=2.0).astype(int)
     changes = (np.abs(np.diff(seen[8:56], axis=1)).max(axis=2) > 2).sum(axis=1)
-    assert changes.max() < 24  # of 10 borders; it was 231, with teeth in every second row
+    assert changes[1::2].max() < 18  # of 10 borders; it was 231, with teeth in every second row
+    assert changes[::2].max() < 32  # where three borders have actions of several seconds between two mixtures
 
 
 def test_a_figures_rows_are_the_picture():

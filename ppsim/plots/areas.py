@@ -9,7 +9,6 @@ from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
@@ -17,24 +16,30 @@ from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import Theme, mixed
-from ppsim.plots.pixels import WINDOWS, kind_shares
+from ppsim.plots.pixels import kind_shares, repetitions
 
 _PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
 _JUMP = 0.07  # of an area's time: where a kind's part changes by more at once, another area begins
-_KINDS = (1 << 16) - 1  # bits of a code that say which kinds, and whether idle time, an area has
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
+_PERIODS = 4  # whose mean an area has if jitter changes every action
 _OFTEN = 3  # areas of one mix; if there are more, the largest alone is named
 NO_PATH = np.empty((0, 2, 2))
 _COLUMNS, _ROWS = 1024, 64  # maximum cells of the grid in which areas are searched
 
 
 class _Run(NamedTuple):
-    """Cells of a row from `first` to before `last` with the kinds of a code; 0 are cells of idle time."""
+    """Cells of a row from `first` to before `last` with the kinds of a code, 0 for idle time, and their mean parts."""
 
     first: int
     last: int
     code: int
+    parts: tuple[float, ...]
+
+    def is_like(self, other: _Run) -> bool:
+        """Return whether both have the same kinds, and nearly the same parts of them."""
+        change = max(abs(one - another) for one, another in zip(self.parts, other.parts, strict=True))
+        return self.code == other.code and change <= _JUMP
 
 
 class Area(NamedTuple):
@@ -72,17 +77,17 @@ def areas(boxes: Boxes) -> list[Area]:
     edges = np.linspace(0.0, finish, _COLUMNS + 1)
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
     cell = finish / _COLUMNS, devices / len(rows)
-    parts = parts_around(boxes, rows, edges, boxes.longest_mixed)
+    parts = parts_around(boxes, rows, edges, True)
     code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
-    least = max(round(1.5 * boxes.longest_mixed / edges[1]), 4)  # of cells; narrower runs are between two areas
-    whole, at, reach = np.stack([*parts.values()]), np.arange(_COLUMNS), 2 * least
+    whole = np.stack([*parts.values()])
     code += ((1.0 - whole.sum(axis=0) >= _IDLE) & (code > 0)).astype(int) << 15
-    is_one = code[:, np.maximum(at - reach, 0)] == code[:, np.minimum(at + reach, _COLUMNS - 1)]
-    code += np.cumsum(_jumps(whole, reach) & is_one, axis=1) * (code > 0) * (_KINDS + 1)
+    smeared = 0 if boxes.is_even else round(_PERIODS * boxes.period / 2 / edges[1])  # cells at both ends of a run
+    least = max(round(1.5 * boxes.period / edges[1]), 3 * smeared, 4)  # narrower runs are between two areas
+    every = [_runs(row, part, least, smeared) for row, part in zip(code, whole.swapaxes(0, 1), strict=True)]
     found = list[Area]()
-    for runs in _joined([_runs(row, least) for row in code]):
+    for runs in _joined(every):
         top, bottom, first, last = _roomiest(runs)
-        if runs[top].code and (bottom - top) * (last - first) >= _SMALLEST * code.size:
+        if (bottom - top) * (last - first) >= _SMALLEST * code.size:
             inside = {kind: float(part[top:bottom, first:last].mean()) for kind, part in parts.items()}
             inside |= {None: max(1.0 - sum(inside.values()), 0.0)}
             found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], inside, runs, cell))
@@ -99,7 +104,7 @@ def named_areas(
     not on the lines of a `path`, (lines, 2, 2) in seconds and devices.
     """
     every = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top))
-    count, often = Counter(area.words for area in every), _OFTEN * (boxes.longest_mixed == boxes.period)
+    count, often = Counter(area.words for area in every), _OFTEN * boxes.is_even
     crossed = _cells(path, every[0].cell) if every else NO_PATH
 
     def name(plus: str) -> Iterator[tuple[Area, str, float, float, float]]:
@@ -121,53 +126,47 @@ def named_areas(
 
 
 def parts_around(
-    boxes: Boxes, rows: np.ndarray, edges: np.ndarray, period: float, marked: bool = False
+    boxes: Boxes, rows: np.ndarray, edges: np.ndarray, mixed: bool, marked: bool = False
 ) -> dict[Kind, np.ndarray]:
-    """Return by kind its part (rows, cells) of a period around each cell, or of the cell; a slot is half of either.
+    """Return by kind its part (rows, cells) of each cell, or of a repetition around it if `mixed`.
 
-    A part is the mean of three windows. It is that of boxes of later stages or the second direction alone if `marked`.
+    If jitter leaves no repetitions, it is that of some periods. If `marked`, it is that of boxes of later stages or the
+    second direction alone.
     """
-    reach, shifts = max(period, edges[1]) / 2, WINDOWS * (period > edges[1])
-    middle = (edges[1:] + edges[:-1]) / 2 + shifts * reach
-    around = np.maximum(middle - reach, 0.0).ravel(), np.minimum(middle + reach, edges[-1]).ravel()
     found, halves = dict[Kind, np.ndarray](), (0, 1) if Kind.OVERLAP_F_B in boxes.kinds else (0,)
+    cells = edges[:-1], edges[1:]
+    if mixed and not boxes.is_even:
+        reach = np.array([[-0.5], [0.5]]) * max(_PERIODS * boxes.period, edges[1])
+        cells = tuple(np.clip((edges[:-1] + edges[1:]) / 2 + reach, 0.0, edges[-1]))
+    around = [repetitions(boxes, device, *cells) if mixed and boxes.is_even else cells for device in rows.tolist()]
     for half in halves:
         own = replace(boxes, kind=np.where(boxes.is_marked(half) | (not marked), boxes.kinds_of_parts(half), -1))
-        if not own.kinds:
-            continue
-        parts = np.stack([kind_shares(own, device, *around) for device in rows.tolist()], axis=1) / len(halves)
-        for kind, part in zip(own.kinds, parts.reshape(len(own.kinds), len(rows), 3, -1).mean(axis=2), strict=True):
-            found[kind] = found.get(kind, 0.0) + part
+        if own.kinds:
+            parts = [kind_shares(own, device, *bins) for device, bins in zip(rows.tolist(), around, strict=True)]
+            for kind, part in zip(own.kinds, np.stack(parts, axis=1) / len(halves), strict=True):
+                found[kind] = found.get(kind, 0.0) + part
     return found
 
 
-def _jumps(parts: np.ndarray, reach: int) -> np.ndarray:
-    """Return the cells, bool (rows, cells), before and after which the mean parts of `reach` cells differ most."""
-    sums = np.cumsum(np.pad(parts, ((0, 0), (0, 0), (reach + 1, reach)), "edge"), axis=2)
-    bends = 2 * sums[..., reach:-reach] - sums[..., : -2 * reach] - sums[..., 2 * reach :]
-    change, half = np.abs(bends).max(axis=0)[:, :-1] / reach, reach // 2
-    near = sliding_window_view(np.pad(change, ((0, 0), (half, half))), 2 * half + 1, axis=1).max(axis=2)
-    return (change == near) & (change > _JUMP)
-
-
-def _runs(codes: np.ndarray, least: int) -> list[_Run]:
-    """Return the runs of a row that have `least` cells, or are idle; neighbours of one code are one run."""
-    starts, found = np.flatnonzero(np.append(True, np.diff(codes) != 0)).tolist(), list[_Run]()
-    for first, last in pairwise([*starts, len(codes)]):
-        if found and found[-1].code == codes[first]:
+def _runs(codes: np.ndarray, parts: np.ndarray, least: int, smeared: int) -> list[_Run]:
+    """Return the runs of a row that have kinds and `least` cells, without `smeared` ones; like neighbours are one."""
+    is_new, found = (np.diff(codes) != 0) | (np.abs(np.diff(parts)).max(axis=0) > _JUMP), list[_Run]()
+    for first, last in pairwise([0, *(np.flatnonzero(is_new) + 1).tolist(), len(codes)]):
+        run = _Run(first, last, int(codes[first]), tuple(parts[:, first:last].mean(axis=1).tolist()))
+        if found and found[-1].is_like(run):
             found[-1] = found[-1]._replace(last=last)
-        elif last - first >= least or not codes[first]:
-            found.append(_Run(first, last, int(codes[first])))
-    return found
+        elif last - first >= least or not run.code:
+            found.append(run)
+    return [run._replace(first=run.first + smeared, last=run.last - smeared) for run in found if run.code]
 
 
 def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
-    """Return the areas, each with its run by row: runs of the same kinds that overlap most from row to row."""
+    """Return the areas, each with its run by row: like runs that overlap most from row to row."""
     found = list[dict[int, _Run]]()
     for row, runs in enumerate(every):
         above = [area for area in found if row - 1 in area]
         for run in sorted(runs, key=lambda run: run.first - run.last):  # the longest first
-            alike = [area for area in above if row not in area and not (area[row - 1].code ^ run.code) & _KINDS]
+            alike = [area for area in above if row not in area and area[row - 1].is_like(run)]
             overlaps = [min(area[row - 1].last, run.last) - max(area[row - 1].first, run.first) for area in alike]
             if max(overlaps, default=0) > 0:
                 alike[int(np.argmax(overlaps))][row] = run

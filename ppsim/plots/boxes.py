@@ -91,11 +91,6 @@ class Boxes(Spans):
                 for (kind, slot), usual in self.usual.items()]  # fmt: skip
         return bool(2 * np.sum(even) >= np.count_nonzero(self.length))
 
-    @property
-    def longest_mixed(self) -> float:
-        """Seconds of one kind that are part of a mixture: a period, or several if most boxes differ from usual ones."""
-        return self.period * (1.0 if self.is_even else 4.0)
-
     @cached_property
     def offsets(self) -> np.ndarray:
         """Offsets by device: device d owns boxes `offsets[d]:offsets[d + 1]`, in time order."""

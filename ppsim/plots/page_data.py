@@ -24,13 +24,11 @@ from ppsim.plots import palette
 from ppsim.plots.areas import areas
 from ppsim.plots.boxes import Boxes, device_labels, kind_letter, title_text
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, STEPS, LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.pixels import mixtures
 from ppsim.plots.summary import busiest_device
 from ppsim.timeline import TimelineColumns
 
 _MAX_TICKS = 2**32 - 1  # ticks per makespan
 _MANY = 16_384  # rows; with more, the size of the page matters more than the last digits
-_WIDE = 300  # median boxes: a page of a shorter step draws each box
 _FINE, _COARSE = 2**13, 2**8  # minimum ticks of the shortest action and of the shortest transfer
 _LEVELS = 2**16 - 1  # steps up to the largest amount of memory
 _MAX_POINTS, _DRAWN_POINTS = 65_536, 4_096  # limits of all memory curves together and of a drawn one; see `_thinned`
@@ -110,7 +108,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "box": boxes.median,
         "period": boxes.period,
         "even": boxes.is_even,
-        "mixtures": _mixtures(boxes),
         "areas": [
             {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)}
             for one in sorted(areas(boxes), key=lambda one: one.first - one.last)  # the widest has the name of several
@@ -179,14 +176,6 @@ def _boxes(boxes: Boxes) -> list[PageColumn]:
             PageColumn("other_microbatch", schedule.microbatch[other], 4, summed=True),
         ]
     return columns
-
-
-def _mixtures(boxes: Boxes) -> list[list[int]]:
-    """Return by device the borders of its mixtures in ticks, followed by their periods; [] for few, wide boxes."""
-    is_narrow = 0 < _WIDE * boxes.median < makespan(boxes.timeline)
-    devices = range(boxes.timeline.schedule.devices if is_narrow else 0)
-    found = (_ticks(np.concatenate(mixtures(boxes, device)), boxes.timeline) for device in devices)
-    return [one.astype(int).tolist() for one in found]
 
 
 def _lanes(boxes: Boxes) -> list[PageColumn]:

@@ -10,20 +10,13 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
-from ppsim.base.immutable import distinct
 from ppsim.plots import scale
 from ppsim.plots.boxes import SHORTEST, Boxes, halves
-from ppsim.plots.lanes import STEPS, LaneSpans, band, lane_edges
+from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
 _SHORT_PERIOD = 12.0  # reference pixels: mixtures of longer periods keep their actions, in a picture that need not mix
-_STEADY_IDLE = 0.7  # of the time between two equal actions: the longest idle time in a mixture of their repetitions
-_CHANGE = 0.1  # of a device's time: where the part of a kind changes by more, another mixture begins
-_NONE = 1e-9  # of a period: that of what does not repeat
-_APART = 3.0  # halves of a window between a mixture's ends, whose actions may be others, and its windows
-_IDLE = 0.6  # of the longest stretch of one kind within a mixture: the longest idle time there
-WINDOWS = np.array([[-4], [0], [4]]) / 9  # their mean does not beat with what repeats after 2/3 of a window
-_REACH = 1 + WINDOWS.max()  # of all of them, in halves of one
+_CHANGE = 0.097  # of a repetition's time: if the part of a kind changes by more up to the next one, a mixture ends
 
 
 class PixelColumns(NamedTuple):
@@ -80,95 +73,88 @@ def bins(columns: PixelColumns, foot: float, finish: float) -> tuple[np.ndarray,
 
 
 def windows(boxes: Boxes, device: int, columns: PixelColumns, dense: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the begins and ends, (windows, columns), of the windows whose mean the columns of a device show.
+    """Return the begin and end of the window whose mean each column of a device shows: its footprint, or a repetition.
 
-    Where actions too narrow to be told apart mix, windows are as long as a period, so that mixtures are flat. They end
-    at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time, which keep their colours.
+    Where actions too narrow to be told apart mix, it is a repetition of them. If jitter changes every action, none
+    repeats; the footprint is then a period, doubled or halved until it has about three reference pixels.
     """
-    finish, foot = makespan(boxes.timeline), footprint(boxes, columns.per_second, dense)
-    first, last = (one[None] for one in bins(columns, foot, finish))
-    period, pixel = boxes.period, dense / columns.per_second
-    if not (is_mixed(boxes, 1 / pixel) and 0 < period <= scale.LONGEST_PERIOD * pixel):
-        return first, last
-    borders, periods = mixtures(boxes, device)
-    middle, reach = (first + last) / 2, (last - first) / 2
-    at = np.clip(np.searchsorted(borders, middle, "right") - 1, 0, len(periods) - 1)
-    begin, end, repeated = borders[at], borders[at + 1], periods[at]
-    room = (end - begin) / 2 / _REACH
-    own = np.minimum(np.maximum(repeated / 2 * np.ceil(foot / columns.per_second / repeated - 0.01), reach), room)
-    is_wide = (room > reach) & (last <= finish)
-    keeps = boxes.is_even & (repeated > _NONE * period)  # its windows apart from its ends
-    apart = _REACH * (own + np.minimum(_APART * own, (room - own) / 2) * keeps)
-    middle = np.where(is_wide, np.clip(middle, begin + apart, end - apart) + WINDOWS * own, middle)
-    own = np.where(is_wide, own, reach)
-    return middle - own, middle + own
+    finish, pixel = makespan(boxes.timeline), dense / columns.per_second
+    is_flat = is_mixed(boxes, 1 / pixel) and 0 < boxes.period <= scale.LONGEST_PERIOD * pixel
+    if not is_flat:
+        return bins(columns, footprint(boxes, columns.per_second, dense), finish)
+    if not boxes.is_even:
+        period = boxes.period * columns.per_second
+        return bins(columns, period * 2.0 ** np.rint(np.log2(3.0 * dense / period)), finish)
+    return repetitions(boxes, device, *bins(columns, footprint(boxes, columns.per_second, dense), finish))
 
 
-def mixtures(boxes: Boxes, device: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the borders of a device's mixtures and of what lies between them, and the period of each.
+def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return in place of footprints the repetitions of a device's actions before and after the middle of each.
 
-    Mixtures end at what lasts longer than `Boxes.longest_mixed`, or than a part of it for idle time that does not
-    repeat. Unless jitter changes every action, they also end where the parts of the kinds, or of idle time, differ most
-    between the repetitions of the actions before and after.
+    It is one of both if the other has not nearly the same parts of kinds and of idle time as the next beyond it: so
+    mixtures are flat, and end where something else begins. Actions between two mixtures have the mean of a period.
     """
-    mine, period = slice(*boxes.offsets[device : device + 2].tolist()), boxes.period
-    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+    mine, finish = slice(*boxes.offsets[device : device + 2].tolist()), makespan(boxes.timeline)
+    start, middle, spans = boxes.start[mine], (first + last) / 2, _parts(boxes, device)
     if not len(start):
-        return np.array([0.0, makespan(boxes.timeline)]), np.full(1, period)
-    before, after = (one[mine] for one in boxes.repetitions)
-    before, after = (np.where(np.isnan(one), other, one) for one, other in ((before, after), (after, before)))
-    is_steady = np.abs(before - after) < 1e-6 * period
-    before, after = (np.nan_to_num(np.clip(one, 1e-6 * period, 2.0 * period), nan=period) for one in (before, after))
-    is_new = (kind[1:] != kind[:-1]) | (start[1:] - end[:-1] > 1e-6 * period) | boxes.slot[mine][1:]
-    first, last = np.append(True, is_new), np.append(is_new, True)
-    borders = np.concatenate([[0.0], np.stack([start[first], end[last]], axis=1).ravel(), [makespan(boxes.timeline)]])
-    longest = boxes.longest_mixed * np.resize([_IDLE, 1.0], len(borders) - 1)  # idle time is every second stretch
-    longest[2::2] = np.maximum(longest[2::2], _STEADY_IDLE * (after * is_steady)[last])
-    is_mixed = np.diff(borders) <= longest
-    borders = borders[np.concatenate([[True], ~(is_mixed[1:] & is_mixed[:-1]), [True]])]
-    borders = borders[np.append(True, np.diff(borders) > 0)]
-    if boxes.is_even:
-        times = np.stack([start, end], axis=1).ravel()
-        past = np.append(before[0], np.repeat(before, 2)[:-1])
-        future = np.append(np.repeat(after, 2)[1:], after[-1])
-        every = [(start[kind == one], end[kind == one]) for one in distinct(kind).tolist()]
-        parts = np.stack([shares(*one, times, times + future) - shares(*one, times - past, times) for one in every])
-        change = np.abs(np.concatenate([parts, parts.sum(axis=0, keepdims=True)])).max(axis=0)
-        change -= 1e-9 * np.arange(len(times))  # the first of equal ones
-        change[np.isin(times, borders)] = np.inf
-        reach = (past + future) / 2
-        around = np.searchsorted(times, times - reach), np.searchsorted(times, times + reach, "right")
-        largest = np.maximum.reduceat(np.append(change, 0.0), np.stack(around, axis=1).ravel())[::2]
-        borders = np.union1d(borders, times[(change >= largest) & (change > _CHANGE) & (change < np.inf)])
-    steps = [
-        edge[lane.device == device] for lane in boxes.lanes if lane.sort == STEPS for edge in (lane.start, lane.end)
-    ]
-    borders = np.union1d(borders, np.ravel(steps))
-    owner = np.searchsorted(borders, start, "right") - 1
-    own = [after[owner == one] if boxes.is_even else np.full(int(np.any(owner == one)), period)
-           for one in range(len(borders) - 1)]  # fmt: skip
-    periods = [np.quantile(one, 2 / 3, method="nearest") if len(one) else _NONE * period for one in own]
-    return borders, np.array(periods)
+        return first, last
+    following, wide = np.searchsorted(start, middle, "right"), float(np.diff(middle).max(initial=0.0))
+    inside = np.where(last <= finish, np.minimum(middle, finish - middle), 0.0)
+
+    def beside(sign: int, own: np.ndarray, other: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the far end of the repetition on one side, how much the next one differs, and its parts."""
+        long = np.nan_to_num(np.where(np.isnan(own), other, own), nan=boxes.period)[mine]
+        long = np.clip(long, 1e-6 * boxes.period, 2.0 * boxes.period)[np.clip(box, 0, len(start) - 1)]
+        long = sign * long * np.ceil(wide / long - 1e-6)
+        ends = [(middle + at * long, middle + (at + 1) * long) for at in (0, 1)]
+        near, far = (np.array([shares(*span, *times) for span in spans]) for times in ends)
+        is_inside = (inside > 0.0) & (ends[1][1] >= 0.0) & (ends[1][1] <= finish)
+        return middle + long, np.where(is_inside, _change(near, far), np.inf), near
+
+    last_begin, next_begin = boxes.repetitions
+    begin, before, past = beside(-1, last_begin, next_begin, following - 1)
+    end, after, future = beside(1, next_begin, last_begin, following)
+    is_both = np.maximum(np.maximum(before, after), _change(past, future)) < _CHANGE
+    is_before = is_both | ((before < _CHANGE) & (before <= after + 0.003))
+    is_after = is_both | ((after < _CHANGE) & ~is_before)
+    is_busy, reach = np.append(0.0, boxes.end[mine])[following] > middle, (last - first) / 2
+    reach = np.where(is_busy, np.maximum(np.minimum(boxes.period / 2, inside), reach), reach)
+    return (np.where(is_before, begin, np.where(is_after, middle, middle - reach)),
+            np.where(is_after, end, np.where(is_before, middle, middle + reach)))  # fmt: skip
+
+
+def _parts(boxes: Boxes, device: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return begin and end of a device's boxes of each kind, and of each lane that is among the actions."""
+    mine = slice(*boxes.offsets[device : device + 2].tolist())
+    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
+    steps = [(lane, lane.device == device) for lane in boxes.lanes if not lane.has_band]
+    return [*((start[kind == one], end[kind == one]) for one in boxes.kinds),
+            *((lane.start[own], lane.end[own]) for lane, own in steps)]  # fmt: skip
+
+
+def _change(parts: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the largest difference between two bins' parts of a kind (kinds, bins), or of idle time."""
+    change = parts - others
+    return np.maximum(np.abs(change).max(axis=0), np.abs(change.sum(axis=0)))
+
+
+def covered(start: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return the seconds before each time that disjoint spans in time order cover: linear between the spans' ends."""
+    if not len(start):
+        return np.zeros(len(times))
+    before = np.concatenate([[0.0], np.cumsum(end - start)])
+    corners, reached = (np.stack(pair, axis=1).ravel() for pair in ((start, end), (before[:-1], before[1:])))
+    return np.interp(times, corners, reached)
 
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return the fraction of each bin from `first` to `last` that disjoint spans in time order cover, float64.
-
-    The covered time before a second is piecewise linear with corners at the spans' ends: two look-ups per bin.
-    """
-    if not len(start):
-        return np.zeros(len(first))
-    corners = np.stack([start, end], axis=1).ravel()
-    before = np.concatenate([[0.0], np.cumsum(end - start)])
-    covered = np.stack([before[:-1], before[1:]], axis=1).ravel()
-    return (np.interp(last, corners, covered) - np.interp(first, corners, covered)) / (last - first)
+    """Return the fraction of each bin from `first` to `last` that disjoint spans in time order cover, float64."""
+    return (covered(start, end, last) - covered(start, end, first)) / (last - first)
 
 
 def kind_shares(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return the fraction (kinds, bins) of each bin that each of `boxes.kinds` takes on a device, float64."""
-    mine = slice(int(boxes.offsets[device]), int(boxes.offsets[device + 1]))
-    start, end, kind = boxes.start[mine], boxes.end[mine], boxes.kind[mine]
-    return np.stack([shares(start[kind == one], end[kind == one], first, last) for one in boxes.kinds])
+    return np.stack([shares(*span, first, last) for span in _parts(boxes, device)[: len(boxes.kinds)]])
 
 
 class Strip(NamedTuple):
@@ -218,7 +204,7 @@ def _actions(
             start, end = spans.start[mine], spans.end[mine]
             after = start + scale.gap_strength(spans.length[mine] / rule) * rule if rule else start
             for begin, until, filled in ((start, after, theme.paper), (after, end, colour))[0 if rule else 1 :]:
-                part = shares(begin, until, *around).mean(axis=0)
+                part = shares(begin, until, *around)
                 light[device] += part[:, None] * light_of(filled)
                 busy += part
         light[device] += np.clip(inside - busy, 0.0, 1.0)[:, None] * light_of(theme.idle)

@@ -210,7 +210,7 @@ def _fill_columns(
     """Give each column of these devices a kind that runs in it, or a shade, and the mean colour of what it holds."""
     shown, edges = np.array(devices), np.arange(cells.text.shape[1] + 1) / per_second
     is_shaded = _MANY * boxes.median * per_second < 1
-    kinds = parts_around(boxes, shown, edges, boxes.period * is_shaded)
+    kinds = parts_around(boxes, shown, edges, is_shaded)
     rest = np.maximum(1.0 - np.sum([*kinds.values()], axis=0), 0.0)
     light = np.array([[light_of(colour) for colour in cells.ground[device]] for device in devices]) * rest[..., None]
     mean = from_linear(light + sum(part[..., None] * light_of(theme.kinds[kind]) for kind, part in kinds.items()))
@@ -226,7 +226,7 @@ def _fill_columns(
             due[chosen[:, column], np.arange(len(shown))] -= 1.0
     text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
     if not is_shaded:
-        small = parts_around(boxes, shown, edges, 0.0, marked=True)
+        small = parts_around(boxes, shown, edges, False, marked=True)
         for place, kind in ((place, kind) for place, kind in enumerate(kinds) if kind in small):
             is_small = (chosen == place) & (small[kind] > parts[place] / 2)
             text = np.where(is_small, np.char.lower(text), text)

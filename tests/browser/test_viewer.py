@@ -392,8 +392,7 @@ def means(boxes, columns):
     light = np.stack([inside * idle + (1 - inside) * light_of(LIGHT.paper)] * 64)
     for half, device in product(range(2), range(64)):
         own = replace(boxes, kind=boxes.kinds_of_parts(half))
-        around = zip(*windows(boxes, device, columns), strict=True)
-        parts = np.mean([kind_shares(own, device, *one) for one in around], axis=0)
+        parts = kind_shares(own, device, *windows(boxes, device, columns))
         for kind, part in zip(own.kinds, parts, strict=True):
             light[device] += part[:, None] * (light_of(LIGHT.kinds[Kind(kind)]) - idle) / 2
     return from_linear(light)

@@ -45,7 +45,7 @@ function lineBehind(chart, place, item, [x1, y1, x2, y2]) {   // the line of a t
   context.lineTo(x2, y2);
 }
 
-function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; a frame around those between which it turns back and forth after few pixels
+function drawPath(chart, place, chain) {   // a line with a halo on the lower edge of the boxes, joined between rows; one upright line where it turns back and forth after few pixels
   const runs = new Array(chain.length), rows = chain.map((item) => (chart.isTransfer(item) ? -1 : chart.deviceOf(item)));
   let turn = 0, stay = 0, way = 0;   // first item since the last turn, first item in the row, direction
   const close = (to) => { runs.fill(pixels(chart.end(chain[Math.max(to - 1, turn)]) - chart.start(chain[turn])), turn, to); turn = to; };
@@ -60,14 +60,14 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   const edge = (device) => { const { top, tall } = bandOf(chart, place, device); return top + tall + Math.min(gapOf(chart) / 2, 2) * (chart.band[1] === 1); };   // below the row, so that marks of stages stay in sight
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
-    let x = null, y = 0, frame = null;   // frame: its edges
+    let x = null, y = 0, turns = null;   // turns: their begin, first row, and edges of all rows
     pen(is_halo ? theme.halo : theme.critical, (rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path)[+is_halo]);
     context.beginPath();
-    const close = () => { if (frame) { context.rect(frame[0], frame[2], x - frame[0], frame[3] - frame[2]); context.moveTo(x, y); } frame = null; };
+    const close = () => { if (turns) { const [begin, from, top, bottom] = turns, middle = (begin + x) / 2; if (begin === toX(chart.start(chain[0]))) context.moveTo(begin, from); for (const point of [[middle, from], [middle, top], [middle, bottom], [middle, y], [x, y]]) context.lineTo(...point); } turns = null; };
     chain.forEach((item, at) => {
       const next = chain[at + 1] ?? item, moves = chart.isTransfer(item), from = moves && at ? y : edge(chart.deviceOf(item));   // transfers join the rows of the actions before and after them
       const end = !moves || (next !== item && chart.isTransfer(next)) ? from : edge(chart.deviceOf(next === item ? chart.target(item) : next)), begin = toX(chart.start(item));
-      if (runs[at] < RULES.turn) frame = [frame?.[0] ?? begin, 0, Math.min(frame?.[2] ?? from, from, end), Math.max(frame?.[3] ?? from, from, end)];
+      if (runs[at] < RULES.turn) turns = [turns?.[0] ?? begin, turns?.[1] ?? from, Math.min(turns?.[2] ?? from, from, end), Math.max(turns?.[3] ?? from, from, end)];
       else { close(); if (x === null) context.moveTo(begin, from); else context.lineTo(begin, from); if (moves) lineBehind(chart, place, item, [begin, from, toX(chart.end(item)), end]); else context.lineTo(toX(chart.end(item)), end); }
       x = toX(chart.end(item)); y = end;
     });

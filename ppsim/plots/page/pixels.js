@@ -31,52 +31,86 @@ function summed(chart, half) {   // running sums of light above idle time, befor
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
-function columnsOf(finish, cols, from, to, foot) {   // ticks of each column's footprint of `foot` columns, its centre and half of it, cut at both ends of the step alike; those of a column
-  const centre = new Float64Array(cols), half = new Float64Array(cols), own = new Float64Array(cols), column = (to - from) / cols;
+function footprintsOf(chart, cols, from, to) {   // ticks at which each column's footprint begins and ends, cut at both ends of the step alike; with jitter, a period, doubled or halved to about three pixels
+  const begin = new Float64Array(cols), end = new Float64Array(cols), column = (to - from) / cols, finish = chart.makespan / chart.tick, period = chart.period / chart.tick;
+  const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : footOf() * column;
   for (let at = 0; at < cols; at++) {
-    centre[at] = from + (at + 0.5) * column;
-    half[at] = centre[at] < finish ? Math.min(foot * column / 2, Math.max(column / 2, Math.min(centre[at], finish - centre[at]))) : column / 2;
+    const middle = from + (at + 0.5) * column, half = middle < finish ? Math.min(foot / 2, Math.max(column / 2, Math.min(middle, finish - middle))) : column / 2;
+    begin[at] = middle - half; end[at] = middle + half;
   }
-  return { centre, half, own, column, foot: foot * column };
+  return { begin, end, column };
 }
 
-const WINDOWS = [-4 / 9, 0, 4 / 9], REACH = 13 / 9;   // of half a window
-function windowsOf(chart, device, spans, finish) {   // the windows whose mean the columns of a device show: where actions mix, three of a period, `own` apart, so that mixtures are flat (ppsim.plots.pixels.windows)
-  const all = chart.mixtures?.[device];   // borders of mixtures and of what lies between them, and then their periods, 0: none
-  if (!isFlat(chart) || !all) return spans;
-  const { foot } = spans, count = (all.length - 1) / 2, centre = spans.centre.slice(), half = spans.half.slice(), own = spans.own.slice();
-  for (let at = 0, next = 0; at < centre.length; at++) {
-    const middle = centre[at], reach = half[at];
-    while (next + 1 < count && all[next + 1] <= middle) next++;
-    const begin = all[next], end = all[next + 1], period = all[count + 1 + next], room = (end - begin) / 2 / REACH;
-    if (room <= reach || middle + reach > finish) continue;
-    const wide = Math.min(Math.max(period ? period / 2 * Math.ceil(foot / period - 0.01) : foot / 2, reach), room), apart = REACH * (wide + (chart.even && period ? Math.min(3 * wide, (room - wide) / 2) : 0));
-    half[at] = own[at] = wide; centre[at] = between(middle, begin + apart, end - apart);
+function repeatsOf(chart) {   // ticks from the last begin of the same kind and stage on its device to each box, and from each box to the next one; the seconds of each kind before each box
+  if (chart.repeats) return chart.repeats;
+  const { start, length, kind, stage } = chart.column, count = chart.boxes, kinds = chart.kinds.length, period = chart.period / chart.tick;
+  const before = new Float64Array(count), after = new Float64Array(count), sums = Array.from({ length: kinds }, () => new Float64Array(count + 1));
+  for (let device = 0; device < chart.devices; device++) {
+    const last = new Map();
+    for (let [box, end] = chart.boxesOf(device); box < end; box++) {
+      const name = stage[box] * kinds + kind[box], twin = last.get(name);
+      if (twin !== undefined) before[box] = after[twin] = start[box] - start[twin];
+      last.set(name, box);
+      for (const [one, sum] of sums.entries()) sum[box + 1] = sum[box] + (one === kind[box] ? length[box] : 0);
+    }
   }
-  return { centre, half, own };
+  for (let box = 0; box < count; box++) {
+    const [one, other] = [before[box], after[box]];
+    before[box] = Math.min(one || other || period, 2 * period); after[box] = Math.min(other || one || period, 2 * period);
+  }
+  return (chart.repeats = { before, after, sums });
 }
 
-function rowLight(chart, device, part, windows, finish, out) {   // the light of a row's columns, the mean over windows
-  out.fill(0);
-  for (const shift of WINDOWS) addLight(chart, device, part, windows, shift, finish, out);
+const CHANGE = 0.097;   // of a repetition: more ends a mixture
+function windowsOf(chart, device, footprints) {   // the windows whose mean the columns of a device show: where actions mix, a repetition before and after the middle of each (ppsim.plots.pixels.repetitions)
+  const [first, last] = chart.boxesOf(device);
+  if (!isFlat(chart) || !chart.even || first === last) return footprints;
+  const { start, length, kind } = chart.column, { before, after, sums } = repeatsOf(chart), steps = stepsOf(chart, device), finish = chart.makespan / chart.tick, period = chart.period / chart.tick, { column } = footprints;
+  const begin = footprints.begin.slice(), end = footprints.end.slice(), count = sums.length + steps.length, parts = [], places = new Int32Array(5).fill(first);   // parts: seconds of each kind before five times
+  const look = (at, time) => {
+    let box = places[at];
+    while (box > first && start[box - 1] + length[box - 1] > time) box--;
+    while (box < last && start[box] + length[box] <= time) box++;
+    places[at] = box;
+    const own = (parts[at] ||= new Float64Array(count)), inside = box < last ? Math.max(time - start[box], 0) : 0;
+    for (let one = 0; one < sums.length; one++) own[one] = sums[one][box] + (inside && kind[box] === one ? inside : 0);
+    steps.forEach(([from, to], one) => { own[sums.length + one] = between(time, from, to); });
+    return own;
+  };
+  const change = (a, b, long, c, d, other) => {   // the largest difference between the parts of two times, and of idle time
+    let most = 0, idle = 0;
+    for (let one = 0; one < count; one++) { const differs = (b[one] - a[one]) / long - (d[one] - c[one]) / other; most = Math.max(most, Math.abs(differs)); idle += differs; }
+    return Math.max(most, Math.abs(idle));
+  };
+  for (let at = 0, next = first; at < begin.length && end[at] <= finish; at++) {
+    const middle = (begin[at] + end[at]) / 2, here = look(2, middle);
+    while (next < last && start[next] <= middle) next++;
+    const [past, future] = [before[Math.max(next - 1, first)], after[Math.min(next, last - 1)]].map((long) => long * Math.ceil(column / long - 1e-6));
+    const one = look(1, middle - past), other = look(3, middle + future);
+    const lower = middle - 2 * past < 0 ? Infinity : change(one, here, past, look(0, middle - 2 * past), one, past), upper = middle + 2 * future > finish ? Infinity : change(here, other, future, other, look(4, middle + 2 * future), future);
+    const both = Math.max(lower, upper) < CHANGE && change(one, here, past, here, other, future) < CHANGE, is_before = both || (lower < CHANGE && lower <= upper + 0.003), is_after = both || (upper < CHANGE && !is_before);
+    const busy = next > first && start[next - 1] + length[next - 1] > middle, half = (end[at] - begin[at]) / 2, reach = busy ? Math.max(Math.min(period / 2, middle, finish - middle), half) : half;
+    begin[at] = is_before ? middle - past : is_after ? middle : middle - reach;
+    end[at] = is_after ? middle + future : is_before ? middle : middle + reach;
+  }
+  return { begin, end };
 }
 
-function addLight(chart, device, part, { centre, half, own }, shift, finish, out) {
-  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, part);
+function rowLight(chart, device, part, windows, out) {   // the light of a row's columns
+  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, part), finish = chart.makespan / chart.tick;
   const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
   const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
   const look = (at, part) => before[at] + (part && part * (before[at + 3] - before[at]));   // light above idle time
-  let low = firstWhere(begin, end, (box) => start[box] + length[box] > centre[0] + shift * own[0] - half[0]), high = low;
-  for (let column = 0, at = 0; column < centre.length; column++) {
-    if (shift && !own[column]) { at += 3; continue; }
-    const from = centre[column] + shift * own[column] - half[column], to = from + 2 * half[column], wide = to - from, weight = own[column] ? 1 / 3 : 1;
-    while (low < end && start[low] + length[low] <= from) low++;
-    while (high < end && start[high] + length[high] <= to) high++;
+  const near = (box, time) => { while (box > begin && start[box - 1] + length[box - 1] > time) box--; while (box < end && start[box] + length[box] <= time) box++; return box; };
+  let low = firstWhere(begin, end, (box) => start[box] + length[box] > windows.begin[0]), high = low;
+  for (let column = 0, at = 0; column < windows.begin.length; column++) {
+    const from = windows.begin[column], to = windows.end[column], wide = to - from;
+    low = near(low, from); high = near(high, to);
     const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide, one = done(low, from), other = done(high, to);
     for (let channel = 0; channel < 3; channel++) {
       let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
       for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
-      out[at++] += weight * mean;
+      out[at++] = mean;
     }
   }
 }
@@ -95,29 +129,27 @@ let sheet = null, mean = new Float32Array(0);   // kept from frame to frame
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
   const { chart, first: top, row } = place, [first, last] = visible(place), ratio = ratioOf(), { tick } = chart;
   const cols = Math.round(innerWidth() * ratio), column = between(Math.floor((x - left()) * ratio), 0, cols - 1);
-  const finish = chart.makespan / tick, wide = (view.t1 - view.t0) / tick / cols, from = view.t0 / tick + column * wide, spans = columnsOf(finish, 1, from, from + wide, footOf()), ends = [];
+  const wide = (view.t1 - view.t0) / tick / cols, first_tick = view.t0 / tick + column * wide, own = footprintsOf(chart, 1, first_tick, first_tick + wide), ends = [];
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && between(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0, lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
   for (let device = Math.floor(above); device < below; device++) {
-    const { centre: [centre], half: [half], own: [own] } = windowsOf(chart, first + device, spans, finish), shifts = own ? WINDOWS : [0];
-    for (const middle of shifts.map((shift) => centre + shift * own)) {
-      const [from, to] = [middle - half, middle + half].map((time) => time * tick), weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
-      for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
-      ends.push(from, to);
-    }
+    const { begin, end } = windowsOf(chart, first + device, own), [from, to] = [begin[0] * tick, end[0] * tick];
+    const weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
+    for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
+    ends.push(from, to);
   }
   return { devices: [first + Math.floor(above), first + Math.ceil(below - 1e-9) - 1], from: Math.max(Math.min(...ends), 0), to: Math.min(Math.max(...ends), chart.makespan), shares: found };
 }
 
 function raster(chart, first, last, lines, cols) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
-  const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1, finish = chart.makespan / chart.tick;
-  const from = view.t0 / chart.tick, to = view.t1 / chart.tick, rows = count * halves;
-  const spans = columnsOf(finish, cols, from, to, footOf());
+  const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1;
+  const rows = count * halves, footprints = footprintsOf(chart, cols, view.t0 / chart.tick, view.t1 / chart.tick);
   const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
   if (mean.length < 3 * cols * tall) mean = new Float32Array(3 * cols * tall); else mean.fill(0);
-  for (let line = 0; line < rows; line++) {
+  for (let line = 0, windows = null; line < rows; line++) {
     const device = first + Math.floor(line / halves);
-    rowLight(chart, device, halves === 1 && slots ? 2 : line % halves, windowsOf(chart, device, spans, finish), finish, row);
+    if (line % halves === 0) windows = windowsOf(chart, device, footprints);
+    rowLight(chart, device, halves === 1 && slots ? 2 : line % halves, windows, row);
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];
