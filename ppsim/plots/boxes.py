@@ -17,7 +17,7 @@ from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
-from ppsim.plots.palette import GREY, Theme, mixed
+from ppsim.plots.palette import Theme, mixed
 from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
@@ -198,36 +198,40 @@ class Boxes(Spans):
         return found
 
     def numbers(
-        self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False, numbered: bool = True
-    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray, str]]:
-        """Return by kind the size of its boxes' labels, 0 without one, whether these have numbers, and their letter.
+        self, second: float, tall: float, digit: float = DIGIT, lettered: bool = False
+    ) -> dict[tuple[Kind, bool], tuple[np.ndarray, str]]:
+        """Return by kind the size of its boxes' numbers, 0 without one, and the letter before them.
 
         Boxes that hold the longest number of the chart have numbers, if nearly all of their kind and device do, unless
         most devices or one whose usual box is half as wide as the widest would have none. If `lettered`, the letter of
-        the kind is before the numbers, and alone where they do not fit; no kind has letters if one does not hold its
-        own. A box that is nearly as wide as its device's usual one counts as that. All labels have one size.
+        the kind is before the numbers of all boxes that hold one, or of none if one has no space for it. A box that is
+        nearly as wide as its device's usual one counts as that. All numbers have one size.
         """
-        found = dict[tuple[Kind, bool], tuple[np.ndarray, np.ndarray]]()
+        found = self._sizes(second, tall, digit, 0.0)
+        if lettered:
+            with_letters = self._sizes(second, tall, digit, 1.0 + LETTER * (Kind.W in self.kinds))  # kinds are alike
+            lettered = all(np.array_equal(size > 0, with_letters[kind] > 0) for kind, size in found.items())
+            found = with_letters if lettered else found
+        least = min((float(size[size > 0].min()) for size in found.values() if size.any()), default=0.0)
+        return {(kind, slot): (np.minimum(size, least), kind_letter(kind) * lettered)
+                for (kind, slot), size in found.items()}  # fmt: skip
+
+    def _sizes(self, second: float, tall: float, digit: float, letter: float) -> dict[tuple[Kind, bool], np.ndarray]:
+        """Return by kind the size of its boxes' numbers, with `letter` characters before them."""
+        found = dict[tuple[Kind, bool], np.ndarray]()
         for (kind, slot), usual in self.usual.items() if tall >= LOWEST_NUMBER else ():
             mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
             own = np.where(mine, usual[self.device], np.nan)
             wide = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length) * (mine * second)
-            high, widest = tall / (1 + slot), 1.0 + LETTER * (Kind.W in self.kinds)  # so that all kinds are alike
-            characters = self._digits + widest * lettered
-            number = number_size(characters, wide - LETTER_ROOM * lettered, high, digit) * numbered
+            high, free, characters = tall / (1 + slot), LETTER_ROOM * (letter > 0), self._digits + letter
+            number = number_size(characters, wide - free, high, digit)
             having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (mine, number > 0))
-            holds = number_size(characters, usual * second - LETTER_ROOM * lettered, high, digit) > 0
+            holds = number_size(characters, usual * second - free, high, digit) > 0
             holds &= holding >= _NUMBERED * having  # single numbers looked like a code
             number *= holds[self.device]
             number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()
-            alone = number_size(1.0 + LETTER * (kind == Kind.W), wide, high, digit) * lettered
-            found[kind, slot] = np.where(number > 0, number, alone), number > 0
-        sizes = [size for size, _ in found.values()]
-        if lettered and not all(size.any() for size in sizes):
-            return self.numbers(second, tall, digit, False, numbered)
-        least = min((float(size[size > 0].min()) for size in sizes if size.any()), default=0.0)
-        return {(kind, slot): (np.minimum(size, least), has, kind_letter(kind) * lettered)
-                for (kind, slot), (size, has) in found.items()}  # fmt: skip
+            found[kind, slot] = number
+        return found
 
     @cached_property
     def _digits(self) -> int:
@@ -286,8 +290,8 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
 class LegendEntry:
     """An entry of a legend: its words and its symbol."""
 
-    # "kind", "slot" (in halves), "plain" (a slot without halves), "idle", "stage" and "reverse" (marks), "lane", "bare"
-    # (a lane without a frame), "cause", "steps"; "mixed" and "low" have no symbol
+    # "kind", "slot" (in halves), "plain" (a slot without halves), "idle", "stage" and "reverse" (marks), "lane",
+    # "cause", "steps"; "mixed" and "low" have no symbol
     sort: str
     text: str
     kind: Kind | None = None  # kind of the symbol
@@ -298,9 +302,7 @@ class LegendEntry:
         if self.lane is not None:
             colour = {**theme.lanes, **theme.causes}[self.lane]
             top, tall = (3, 5) if self.sort == "lane" and self.lane not in (STEPS, FILLS) else (0, 12)
-            if self.lane == STEPS and self.sort != "bare":  # has a frame
-                return [(0, 0, 12, 12, theme.text), (1.5, 1.5, 9, 9, theme.paper), (2.5, 2.5, 7, 7, colour)]
-            return [(0, top, 12, tall, colour), *[(0, 0, 2, 12, theme.text)] * (self.lane == STEPS and theme is GREY)]
+            return [(0, top, 12, tall, colour), *[(0, 0, 2, 12, theme.text)] * (self.lane == STEPS)]
         halves = theme.kinds[Kind.F], theme.kinds[Kind.B]
         if self.sort == "slot":
             return [(0, 0, 12, 6, halves[0]), (0, 6, 12, 6, halves[1])]

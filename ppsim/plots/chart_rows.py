@@ -26,8 +26,6 @@ from ppsim.plots.pixels import PixelColumns, gap_of_rows, is_mixed, picture
 
 POINTS = 0.5  # points per reference pixel
 _MAX_VECTOR_BOXES, _NARROWEST_VECTOR = 20_000, 3.0  # more or narrower boxes (pixels) are an image in SVG and PDF
-_SERIFS, _SERIF = ("DejaVu Serif", "serif"), 0.42  # matplotlib's, for I alone, or I1 would read as 11; its width
-_FRAME = 6.0  # pixels: both sides of a frame
 _NAME, _AIR, _LINE = 10.0, 6.0, 11.0  # pixels: size of an area's name, free width beside it, from line to line
 
 
@@ -64,10 +62,10 @@ def width_of_digit() -> float:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, lettered: bool, numbered: bool, path: Any):
+    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: Any):
         super().__init__()
         self.boxes, self.theme, self.labels, self.path = boxes, theme, labels, path
-        self._lettered, self._numbered = lettered, numbered
+        self._numbered = numbered  # else labels are the names of areas alone
         self._family, self._digit = matplotlib.rcParams["font.family"], width_of_digit()
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
@@ -178,15 +176,10 @@ class ChartRows(Artist):
         top, bottom = place.band(boxes.device, boxes.band, gap)
         left = place.x(boxes.start)
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
-            long = lane.length * place.second / place.pixel
-            mine, narrow = long > scale.NARROWEST_FRAME, (long > 1) & (long <= scale.NARROWEST_FRAME) & (theme is GREY)
+            mine = lane.length * place.second > place.pixel
             above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
-            begin, end = place.x(lane.start) + place.pixel / 2, place.x(lane.end)
-            self._lines(renderer, begin[narrow], above[narrow], below[narrow], place.pixel, theme.text)
-            for edge, colour in ((0.5, theme.text), (1.5, theme.paper), (2.5, theme.lanes[lane.sort])):
-                inset = edge * place.pixel
-                sides = (begin + inset)[mine], (end - inset)[mine], (above - inset)[mine], (below + inset)[mine]
-                self._rectangles(renderer, sides[0], sides[1], sides[2], sides[3], colour)
+            begin = place.x(lane.start) + place.pixel / 2
+            self._lines(renderer, begin[mine], above[mine], below[mine], place.pixel, theme.text)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
             begin = left[begins] + place.pixel  # apart from the number before it
@@ -234,16 +227,16 @@ class ChartRows(Artist):
         boxes, theme = self.boxes, self.theme
         top, bottom = place.band(np.arange(boxes.timeline.schedule.devices), boxes.band, gap)
         tall = float(np.min(top - bottom)) / place.pixel
-        found = boxes.numbers(place.second / place.pixel, tall, self._digit, self._lettered, self._numbered)
         mixed = self._is_mixed(place)
+        is_numbered = self._numbered and not mixed
+        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY) if is_numbered else {}
         yield from self._names(place, gap) if mixed else ()
-        for (kind, slot), (sizes, has_number, before) in () if mixed else found.items():
+        for (kind, slot), (sizes, before) in found.items():
             for half in (0, 1)[: 1 + slot]:
                 seen = (sizes > 0) & (boxes.end <= self._ax.get_xlim()[1] * (1 + 1e-9))  # whole
                 mine = np.flatnonzero(seen & (boxes.kinds_of_parts(half) == kind))
                 band = place.band(boxes.device[mine], halves(boxes.band)[half] if slot else boxes.band, gap)
-                shown = zip(boxes.row[mine].tolist(), has_number[mine].tolist(), strict=True)
-                words = [before + boxes.number(row + half) * has for row, has in shown]
+                words = [before + boxes.number(row + half) for row in boxes.row[mine].tolist()]
                 local, reverse = (of_part[mine] for of_part in boxes.stages_of_parts(half))
                 aside = (local > 0) - reverse * (1 + 2 * half / 3)
                 yield from self._texts(place, boxes, mine, band, words, sizes[mine], theme.on[kind], aside)
@@ -253,7 +246,7 @@ class ChartRows(Artist):
     def _lane_texts(self, place: Place, lane: LaneSpans, band: Any) -> Iterator[Text]:
         words = [lane.label(span) for span in range(len(lane))]
         wide, tall = float(lane.length.min()) * place.second, float(np.min(band[0] - band[1]))
-        least = wide / place.pixel - _FRAME, tall / place.pixel
+        least = wide / place.pixel, tall / place.pixel
         if size := float(scale.number_size(max(map(len, words)), *least, self._digit)):
             ink, sizes = self.theme.on_lanes[lane.sort], np.full(len(lane), size)
             yield from self._texts(place, lane, np.arange(len(lane)), band, words, sizes, ink, np.zeros(len(lane)))
@@ -272,25 +265,19 @@ class ChartRows(Artist):
         for at, (word, size) in enumerate(zip(words, sizes.tolist(), strict=True)):
             y = (top[at] + bottom[at]) / 2 - size * 0.36 * pixel + shift[at]
             wide = (len(word) + scale.LETTER * word.startswith("W")) * self._digit * size * pixel
-            wide -= word.startswith("I") * (self._digit - _SERIF) * size * pixel
             left, right = float(ends[0][at]), float(ends[1][at])
             x, lines, half = (left + right) / 2, crossing[int(spans.device[mine[at]])], scale.PATH[1] / 2 * pixel
             if np.any(np.abs(lines - x) < half + wide / 2):  # the middle of what they leave
                 left = np.max(lines[lines < x] + half, initial=left)
                 right = np.min(lines[lines >= x] - half, initial=right)
             if right - left >= wide + scale.NUMBER_ROOM[0] / 2 * pixel:
-                x = float(left + right) / 2
-                if word.startswith("I"):
-                    letter = _SERIF * size * pixel
-                    yield self._text(x - (wide - letter) / 2, float(y), "I", ink, 0.95 * size, _SERIFS)
-                    x, word = x + letter / 2, word[1:]
-                yield from [self._text(x, float(y), word, ink, size)] * (word != "")
+                yield self._text(float(left + right) / 2, float(y), word, ink, size)
 
-    def _text(self, x: float, y: float, words: str, ink: str, size: float, family: Any = None) -> Text:
+    def _text(self, x: float, y: float, words: str, ink: str, size: float) -> Text:
         """Return a text around a place in display units."""
         text = Text(
             x, y, words, color=ink, fontsize=size * POINTS, ha="center",
-            va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=family or self._family,
+            va="baseline", parse_math=False, clip_on=True, usetex=False, fontfamily=self._family,
         )  # fmt: skip
         text.set_figure(self._ax.figure)
         text.set_transform(IdentityTransform())

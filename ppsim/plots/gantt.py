@@ -26,7 +26,7 @@ from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.page_data import UNMARKED, Marks
-from ppsim.plots.palette import GREY, Theme, theme_of
+from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
@@ -76,7 +76,7 @@ def draw(
     with matplotlib.rc_context(settings()):
         if ax is not None:
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
-        blocks, heads = _blocks(every, titles, group, base, memory, colours)
+        blocks, heads = _blocks(every, titles, group, base)
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
         texts = Texts(title, lead, notes)
         rows = compose(blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
@@ -107,9 +107,8 @@ def _checked(
 
 
 def _blocks(
-    every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int, memory: bool | str,
-    theme: Theme,
-) -> tuple[list[ChartBlock], tuple[str, ...]]:  # fmt: skip
+    every: Sequence[Boxes], titles: Sequence[str] | None, group: int | None, base: int
+) -> tuple[list[ChartBlock], tuple[str, ...]]:
     """Return the blocks, each with its numbers against the base of its group, and the headings of the numbers.
 
     A single timeline is compared with its lower bound.
@@ -118,8 +117,7 @@ def _blocks(
     names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]
     unit, blocks, bases = time_unit(max(map(iteration_time, timelines))), [], dict[str, None]()
     digits = len(time_text(max(map(iteration_time, timelines)) * unit.factor).partition(".")[2])  # alike in all rows
-    peaks, limit = _peaks(timelines)
-    for number, (boxes, name, (peak, over)) in enumerate(zip(every, names, peaks, strict=True)):
+    for number, (boxes, name, (peak, over)) in enumerate(zip(every, names, _peaks(timelines), strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))
         base_of = min(first + base, len(timelines) - 1)
         bases[names[base_of]] = None
@@ -132,24 +130,19 @@ def _blocks(
         if filled := _filled_seconds(run):
             after = steady_bubble_fraction(run) - filled / (run.schedule.devices * makespan(run))
             idle = f"{idle.removesuffix(' %')} → {percent_text(after)}"
-        differs = _bound_text(run, over) if len(every) == 1 else differs
-        peak = f"over: {peak}" if over and theme.limit == theme.text else peak  # in grey, colour does not say it
+        differs = _bound_text(run) if len(every) == 1 else differs
         blocks.append(ChartBlock(boxes, name, (step, differs, idle, peak), over))
     versus = "vs bound"
     if len(every) > 1:
         alike = {name.rpartition(", ")[2] if group else name for name in bases}  # such as "measured" of each run
         versus = "vs first" if len(alike) > 1 else f"vs {name if len(name := alike.pop()) <= _LONGEST else 'base'}"
     steady = "steady " * any(run.schedule.iterations > 1 for run in timelines)  # step and idle of that part
-    symbol = MemoryStrip.unit_of(timelines).symbol
-    limit = "" if memory and not (symbol and memory == "activations") else limit  # the legend has it
-    return blocks, (f"{steady}step", versus, f"{steady}idle", f"peak{'' if symbol else ' activations'}{limit}")
+    peak = "peak" if MemoryStrip.unit_of(timelines).symbol else "peak activations"
+    return blocks, (f"{steady}step", versus, f"{steady}idle", peak)
 
 
-def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]], str]:
-    """Return the peak of each timeline, whether it is over its usable memory, and the limit that all of them have.
-
-    A limit is with its peak if limits differ.
-    """
+def _peaks(timelines: Sequence[TimelineColumns]) -> list[tuple[str, bool]]:
+    """Return the peak of each timeline, of its usable memory if that is known, and whether it is over it."""
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
         held = peak_memory(run) if unit.symbol else None
@@ -157,12 +150,8 @@ def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[list[tuple[str, bool]]
         peak = float((peak_activations(run) if held is None else held).max())
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
         words = [number_text(round(size, 2)) if held is None else three_digits(size) for size in sizes]
-        words = [f"{word} {unit.symbol}".rstrip() for word in words]
-        found.append((words[0], "".join(f", limit {one}" for one in words[1:]), is_over(peak, limit)))
-    limits = {limit for _, limit, _ in found}
-    if len(limits) == 1:
-        return [(peak, over) for peak, _, over in found], limits.pop()
-    return [(peak + limit, over) for peak, limit, over in found], ""
+        found.append((f"{' of '.join(words)} {unit.symbol}".rstrip(), is_over(peak, limit)))
+    return found
 
 
 def _filled_seconds(run: TimelineColumns) -> float:
@@ -181,12 +170,12 @@ def _single_note(boxes: Boxes) -> list[str]:
     return [*filter(None, parts), costs_text([boxes])]
 
 
-def _bound_text(run: TimelineColumns, over: bool) -> str:
-    """Return how far the makespan is above its lower bound; empty at it if over the limit, or if it is not known."""
+def _bound_text(run: TimelineColumns) -> str:
+    """Return how far the makespan is above its lower bound; empty if that is not known."""
     if run.engine == "measured" or run.schedule.iterations > 1 or len(run.row_start) > _BOUNDED:
         return ""
     gap = lower_bound(run).gap
-    return percent_text(gap, signed=True) if gap >= 5e-4 else "" if over else AT_BOUND
+    return percent_text(gap, signed=True) if gap >= 5e-4 else AT_BOUND
 
 
 def _draw_into(
@@ -202,6 +191,6 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels, theme is GREY, True, lines.add_to(ax, boxes, theme))
+    ChartRows(ax, boxes, theme, labels, labels, lines.add_to(ax, boxes, theme))
     Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
     return ax

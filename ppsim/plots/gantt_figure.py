@@ -20,9 +20,9 @@ from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
 from ppsim.plots.page_data import UNMARKED
-from ppsim.plots.palette import GREY, Theme
+from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed, mixing_scale
-from ppsim.plots.scale import AT_BOUND
+from ppsim.plots.scale import AT_BOUND, LOWEST_DETAIL
 
 MAX_TICKS = 10
 _MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # reference pixels, as all sizes below
@@ -157,17 +157,15 @@ def compose(
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
     several, digit = len(blocks) > 1, width_of_digit()
+    numbered = labels and pixels >= _WIDE
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
-    lettered = theme is GREY and all(marks.has_labels(*one, second, digit, False) for one in single)
-    numbered = any(marks.has_labels(*one, second, digit, True, lettered) for one in single)
-    numbered &= pixels >= _WIDE and (lettered or theme is not GREY)
-    if labels and numbered:
+    if numbered and any(marks.has_numbers(*one, second, digit) for one in single):
         texts = texts._replace(notes=[*texts.notes, "numbers are microbatches"])
+    left = layout.left if pixels >= _WIDE else 4.0  # of the legend
     texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (layout.above + layout.between + (layout.memory + air if memory else 0))
-    left = layout.left if pixels >= _WIDE else 4.0  # of the legend
     spare = _SPARE * (several and pixels >= _WIDE)
     writer = Writer(pixels, head + spare + tall + layout.axis + legend.height(layout.right - left) + 6, theme)
     of_all = f" of {', '.join(block.name for block in blocks)}" * several
@@ -185,7 +183,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, lettered, numbered, lines.add_to(ax, boxes, theme))
+        ChartRows(ax, boxes, theme, labels, numbered, lines.add_to(ax, boxes, theme))
         if number == 0 and lines.slow is not UNMARKED:
             marks.add_slow(ax, boxes, lines.slow, slowest, theme)
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
@@ -193,7 +191,7 @@ def compose(
         y += high
         if strip is not None:
             area = writer.axes(layout.left, y + air, layout.room, layout.memory, sharex=ax)
-            draw_memory(area, strip, number, makespan(boxes.timeline), theme)
+            draw_memory(area, strip, number, makespan(boxes.timeline), theme, heights[number] >= LOWEST_DETAIL)
             y += air + layout.memory
         y += layout.between
     ends = [makespan(boxes.timeline) for boxes in every]
@@ -231,7 +229,8 @@ def _header(layout: _FigureLayout, texts: Texts, numbers: int) -> tuple[Texts, l
     found = list[tuple[int, list[str]]]()
     for notes, wide in ((below, titles), ([], beside)):
         wide = [*wide, *(text_width(line, _SUBTITLE) for line in (*notes, *lead))]
-        shared = next(some for some in range(min(numbers, len(wide)), -1, -1)
+        most = min(numbers, len(wide)) * (len(notes) < 2)  # the rest of a note beside headings would read as one
+        shared = next(some for some in range(most, -1, -1)
                       if max([0.0, *wide[len(wide) - some :]]) <= layout.beside - layout.left)  # fmt: skip
         if max([0.0, *wide]) <= layout.room or notes == below:
             found.append((len(wide) + numbers - shared, notes))
@@ -248,7 +247,7 @@ def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False)
             lines[-1] += f" {part}"
         else:
             lines.append(part)
-    return [line.removesuffix(" ·") for line in lines]
+    return lines
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:

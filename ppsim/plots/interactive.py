@@ -134,11 +134,10 @@ class _Drawing:
             chosen = np.zeros(len(boxes), bool)
             chosen[visible[boxes.kind[visible] == kind]] = True
             for half, (part, mine, band) in enumerate(p for p in boxes.parts(chosen) if len(p[1])):
-                none = np.zeros(len(boxes), bool)
-                sizes, has_number, before = numbers.get((part, kind != part), (none, none, ""))
+                sizes, before = numbers.get((part, kind != part), (np.zeros(len(boxes)), ""))
                 rows = boxes.row[mine] + (half if kind != part else 0)
-                shown = zip(rows.tolist(), sizes[mine], has_number[mine], strict=True)
-                labels = [(before + boxes.number(row) * bool(has)) * bool(size) for row, size, has in shown]
+                labels = [(before + boxes.number(row)) * bool(size)
+                          for row, size in zip(rows.tolist(), sizes[mine], strict=True)]  # fmt: skip
                 long = boxes.length[mine] * _CHART_PIXELS / seconds
                 self._add_spans(
                     boxes, mine, band, palette.TITLES[kind], theme.kinds[part], ink=theme.on[part], edge=edge,

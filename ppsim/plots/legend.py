@@ -22,10 +22,15 @@ from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_k
 from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
-from ppsim.plots.scale import NARROWEST_FRAME
+from ppsim.plots.scale import LOWEST_DETAIL
 
 TITLE = 14  # pixels, as all sizes below
-_SHORTER = {"gradient": "grad.", "second": "2nd", " of the fullest device": ", fullest device"}  # in a column
+_SHORTER = {
+    "gradient": "grad.",
+    "second": "2nd",
+    " of the fullest device": ", fullest device",
+    "; thin: others": "",
+}  # in a column
 _SHORT = re.compile("|".join(_SHORTER))
 _LINE, _WIDE, _SWATCH, _SPACE, _SIZE = (16, 18), 500, 12, 12, 11  # lines of legends narrower than 500 are low
 
@@ -99,8 +104,8 @@ class Legend:
         entries = legend_entries(every, marked, until, unmarked)
         steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
         wide = max((lane.length.max() * second for lane in steps), default=np.inf)
-        if wide <= NARROWEST_FRAME:
-            short = {"sort": "bare"} if wide > 1 else {"sort": "low", "text": "optimizer step shorter than a pixel"}
+        if wide <= 1:
+            short = {"sort": "low", "text": "optimizer step shorter than a pixel"}
             entries = [replace(one, **short) if one.lane == STEPS else one for one in entries]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
@@ -115,11 +120,11 @@ class Legend:
         if "longer" in found:
             most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
             self._add(f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
-        for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
-            devices = sorted({device for device, _ in memory.drawn(which)}) if memory else []
-            if memory and devices:
-                own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)
-                self._add(f"{memory.name} of the {which} device{own}", color=colour, linewidth=wide * POINTS)
+        if memory:
+            devices = sorted({*map(memory.fullest, range(len(memory.curves)))})
+            own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)
+            thin = "; thin: others" * (max(rows) >= LOWEST_DETAIL and max(map(len, memory.curves)) > 1)
+            self._add(f"{memory.name} of the fullest device{own}{thin}", color=theme.memory, linewidth=1.3 * POINTS)
         if memory and memory.limit is not None:
             words = memory.amount(memory.limit) + " activations" * (not memory.symbol)
             self._add(f"limit {words}", color=theme.limit, **LIMIT)
@@ -139,18 +144,10 @@ class Legend:
         self.entries.append(_Line(text, style))
 
     def _places(self, width: float) -> list[tuple[float, int]]:
-        """Return the left end and line of each entry, in as few lines as fit; they are about equally long."""
-        wide = [_indent(entry) + text_width(entry.text, _SIZE) for entry in self.entries]
-        even = narrower = self._filled(wide, width)
-        while narrower and narrower[-1][1] == even[-1][1] and width > _SWATCH:
-            even, width = narrower, 0.97 * width
-            narrower = self._filled(wide, width)
-        return even
-
-    def _filled(self, widths: Sequence[float], width: float) -> list[tuple[float, int]]:
-        """Return the left end and line of each entry of these widths, in lines of at most `width`."""
+        """Return the left end and line of each entry, in lines of at most `width`."""
         x, line, found = 0.0, 0, []
-        for entry, wide in zip(self.entries, widths, strict=True):
+        for entry in self.entries:
+            wide = _indent(entry) + text_width(entry.text, _SIZE)
             if x and (x + wide > width or entry is self.first_remark):
                 x, line = 0.0, line + 1
             found.append((x, line))

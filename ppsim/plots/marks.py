@@ -117,10 +117,9 @@ def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[
     return found
 
 
-def has_labels(boxes: Boxes, row: float, second: float, digit: float, numbered: bool, lettered: bool = True) -> bool:
-    """Return whether boxes have numbers in rows of `row` pixels, or letters if not `numbered`, as `Boxes.numbers`."""
-    found = boxes.numbers(second, _height(boxes, second, row), digit, lettered, numbered).values()
-    return any(has.any() if numbered else letter != "" for _, has, letter in found)
+def has_numbers(boxes: Boxes, row: float, second: float, digit: float) -> bool:
+    """Return whether boxes have numbers in rows of `row` pixels, as `Boxes.numbers`."""
+    return any(size.any() for size, _ in boxes.numbers(second, _height(boxes, second, row), digit).values())
 
 
 def _height(boxes: Boxes, second: float, row: float) -> float:

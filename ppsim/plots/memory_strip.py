@@ -1,4 +1,4 @@
-"""Memory over time below the rows of a matplotlib chart: the fullest device as an area, the emptiest as a line."""
+"""Memory over time below the rows of a matplotlib chart: the fullest device as an area, the others as lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ppsim.plots.scale import number_text
 from ppsim.timeline import TimelineColumns
 
 _ACTIVATIONS = ScaledUnit(1.0, "")  # numbers alone: the legend names them
-_ALIKE = 0.95  # of the highest peak: the emptiest device is not drawn if its peak is above this
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
 _APART = 13.0  # pixels between two ticks
@@ -66,30 +65,27 @@ class MemoryStrip:
         """True if a device of any timeline is over the limit."""
         return is_over(max(float(levels.max()) for every in self.curves for _, levels in every), self.limit)
 
-    def drawn(self, which: str) -> list[tuple[int, int]]:
-        """Return the "fullest" device of each timeline, or the "emptiest" of one alone, and the timeline's number."""
-        peaks = [[float(levels.max()) for _, levels in every] for every in self.curves]
-        if which == "fullest":
-            return [(int(np.argmax(np.array(of) >= max(of) * (1 - 1e-9))), number) for number, of in enumerate(peaks)]
-        is_shown = len(peaks) == 1 and min(peaks[0]) < _ALIKE * max(peaks[0])
-        return [(int(np.argmin(peaks[0])), 0)] * is_shown
+    def fullest(self, number: int) -> int:
+        """Return the device of a timeline with the highest peak, the first of equal ones."""
+        peaks = np.array([float(levels.max()) for _, levels in self.curves[number]])
+        return int(np.argmax(peaks >= peaks.max() * (1 - 1e-9)))
 
     def amount(self, value: float) -> str:
         """Return an amount with its unit; it has three digits, or is a whole number with commas."""
         return f"{number_text(float(three_digits(value).replace(',', '')))} {self.symbol}".rstrip()
 
 
-def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme) -> None:
-    """Draw the strip of a timeline of `last` seconds: the fullest device, the emptiest if it has less, and the limit.
+def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme, others: bool) -> None:
+    """Draw the strip of a timeline of `last` seconds: the fullest device, the `others` thin, and the limit.
 
     What is over the limit has its colour, and a stronger line.
     """
-    curves = strip.curves[number]
-    window, style, drawn = _SHORT / second_of(ax), {"linewidth": 0.0, "zorder": 2}, []
-    for which, colour, wide in (("fullest", theme.memory, 1.3), ("emptiest", theme.edge, 1.0)):
-        mine = [device for device, of in strip.drawn(which) if of == number]
-        drawn += [(_steps(*curves[device], last, window), colour, wide, 1.7 + wide) for device in mine]
-    step = drawn[0][0]
+    style = {"linewidth": 0.0, "zorder": 2}
+    every = [_steps(*curve, last, _SHORT / second_of(ax)) for curve in strip.curves[number]]
+    step = every.pop(strip.fullest(number))
+    if others:
+        add_lines(ax, every, colors=theme.edge, linewidths=0.7 * POINTS, alpha=0.45, zorder=2.5)
+    drawn = [(step, theme.memory, 1.3, 3.0)]
     ax.fill_between(step[:, 0], 0.0, step[:, 1], color=theme.memory, alpha=0.12, **style)
     if strip.limit is not None:
         if is_over(float(step[:, 1].max()), strip.limit):

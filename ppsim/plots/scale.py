@@ -17,13 +17,12 @@ from ppsim.base.units import three_digits
 # pixels: minimum width of a box with a gap, and with a mark; minimum height of a box with a mark
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0
 TICK = 2.0  # pixels: minimum width of a span of a lane
-NARROWEST_FRAME = 6.0  # pixels: narrower optimizer steps have no frame
 SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
 APART, APART_FOR_LINES = 0.1, 0.3  # fraction of a row that is free below its boxes; with transfers
 PATH, THIN_PATH, LOWEST_WIDE = (2.2, 5.0), (1.4, 3.0), 22.0  # pixels: a path and its halo; lower rows have the thin one
-NARROW_TURN = 8.0  # pixels between two turns of a path; a frame replaces turns that are nearer
+NARROW_TURN = 8.0  # pixels between two turns of a path; an upright line replaces turns that are nearer
 # pixels: smallest and largest number; lowest box with one; free width beside one character, and beside several
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: boxes this close to it are labelled like it

@@ -113,7 +113,7 @@ function fillLegend() {   // only what is drawn
   parts.legend.style.setProperty("--mark", inkOn(theme.kinds[first]));
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" && charts.some((chart) => chart.lanes.some((one) => one.sort === part.sort && isFramed(chart, one))) ? "edged" : "");
+  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" ? "edged" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
   add(on.has("transfers"), ...(lined ? ["transfer; of a backward: dashed", theme.edge, "line hair"] : [`boxes too small for transfers: ${phone() ? "pinch" : "double click"}`]));

@@ -142,7 +142,7 @@ function drawRow(chart, place, device) {
     for (let item = from; item < to; item++) {
       const x = toX(chart.start(item)), wide = pixels(chart.duration(item));
       if (part.sort === "fills") drawGap(band, x, wide);
-      else if (isFramed(chart, part)) { pen(theme.text, 1.5); context.strokeRect(x + 0.75, band.top + 0.75, wide - 1.5, band.tall - 1.5); }   // a frame
+      else if (!isLow(chart) && wide > 1) fillBox(theme.text, x, band.top, 1, band.tall);   // a line at its begin
     }
   }
   const first = chart.firstEndingAfter(device, view.t0), last = chart.firstStartingAfter(device, view.t1);
@@ -158,7 +158,6 @@ function drawRow(chart, place, device) {
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-const isFramed = (chart, part) => !isLow(chart) && pixels((part.shortest ??= Math.min(...chart.column[`${part.sort} length`])) * chart.tick) > 5;   // all optimizer steps or none
 const drawGap = (band, x, wide) => veil(Math.min(1, 0.1 * wide) * between((wide - 3) / 3, 0, 1), x - 0.5, band.top, 1, band.tall);   // a line of paper at the begin of a box
 
 function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // underline, overline and number of a box, or of both parts of a slot; no number in a row that is cut, or in what play has not reached
@@ -208,16 +207,20 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the label of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number; in grey they have the letter of their kind, which is alone where they do not fit, as where W would not fit
-  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), grey = themeName === "grey", longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
-  const marks = isMarked(chart) ? (chart.locals > 1) + !!chart.column.reverse : 0, fit = (name, wide, text) => numberSize(text, wide, tall / name[1] - marks ** 2), number = (name, wide) => fit(name, wide, grey ? (widest || name[0]) + longest : longest), few = new Set();
-  const sizeOf = (name, wide) => (!few.has(name) && number(name, wide)) || (grey && fit(name, wide, name[0])) || 0;
-  for (const [name, rows] of usual) {
-    const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => number(name, wide));
-    if (2 * holds.length < own.length || own.some((wide) => 2 * wide >= most && !holds.includes(wide))) few.add(name);
-  }
+function numbersOf(chart) {   // the number of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number; in grey they follow the letter of their kind, if all that have a number hold both
+  const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
+  const marks = isMarked(chart) ? (chart.locals > 1) + !!chart.column.reverse : 0, rules = [false, ...(themeName === "grey" ? [true] : [])].map((lettered) => {
+    const fit = (name, wide) => numberSize((lettered ? widest || name[0] : "") + longest, wide, tall / name[1] - marks ** 2), few = new Set();
+    let count = 0;
+    for (const [name, rows] of usual) {
+      const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => fit(name, wide));
+      if (2 * holds.length < own.length || own.some((wide) => 2 * wide >= most && !holds.includes(wide))) few.add(name); else count += holds.length;
+    }
+    return { lettered, count, sizeOf: (name, wide) => (few.has(name) ? 0 : fit(name, wide)) };
+  });
+  const { lettered, sizeOf } = rules.findLast(({ count }) => count === rules[0].count);
   const least = Math.min(...[...usual].flatMap(([name, rows]) => rows.flatMap(([, short]) => sizeOf(name, pixels(short)) || [])));
-  const of = (name, device, wide, text) => { const own = nearly(wide, pixels(usual.get(name)[device][0])), size = sizeOf(name, own); return { text: (grey ? name[0] : "") + (!few.has(name) && number(name, own) ? text : ""), size: size >= smallest ? smallest : 0 }; };
+  const of = (name, device, wide, text) => ({ text: (lettered ? name[0] : "") + text, size: sizeOf(name, nearly(wide, pixels(usual.get(name)[device][0]))) >= smallest ? smallest : 0 });
   return { of, tall, least };
 }
 
