@@ -61,6 +61,12 @@ function repeatsOf(chart) {   // ticks from the last begin of the same kind and 
   return (chart.repeats = { before, after, sums });
 }
 
+function nearEnd({ column: { start, length } }, first, last, box, time) {   // the first box that ends after a time, looked for from a box on
+  while (box > first && start[box - 1] + length[box - 1] > time) box--;
+  while (box < last && start[box] + length[box] <= time) box++;
+  return box;
+}
+
 const CHANGE = 0.097;   // of a repetition: more ends a mixture
 function windowsOf(chart, device, footprints) {   // the windows whose mean the columns of a device show: where actions mix, a repetition before and after the middle of each (ppsim.plots.pixels.repetitions)
   const [first, last] = chart.boxesOf(device);
@@ -68,12 +74,8 @@ function windowsOf(chart, device, footprints) {   // the windows whose mean the 
   const { start, length, kind } = chart.column, { before, after, sums } = repeatsOf(chart), steps = stepsOf(chart, device), finish = chart.makespan / chart.tick, period = chart.period / chart.tick, { column } = footprints;
   const begin = footprints.begin.slice(), end = footprints.end.slice(), count = sums.length + steps.length, parts = [], places = new Int32Array(5).fill(first);   // parts: seconds of each kind before five times
   const look = (at, time) => {
-    let box = places[at];
-    while (box > first && start[box - 1] + length[box - 1] > time) box--;
-    while (box < last && start[box] + length[box] <= time) box++;
-    places[at] = box;
-    const own = (parts[at] ||= new Float64Array(count)), inside = box < last ? Math.max(time - start[box], 0) : 0;
-    for (let one = 0; one < sums.length; one++) own[one] = sums[one][box] + (inside && kind[box] === one ? inside : 0);
+    const box = places[at] = nearEnd(chart, first, last, places[at], time), own = (parts[at] ||= new Float64Array(count)), inside = box < last ? Math.max(time - start[box], 0) : 0;
+    for (let one = 0; one < sums.length; one++) own[one] = sums[one][box] + (kind[box] === one ? inside : 0);
     steps.forEach(([from, to], one) => { own[sums.length + one] = between(time, from, to); });
     return own;
   };
@@ -101,11 +103,10 @@ function rowLight(chart, device, part, windows, out) {   // the light of a row's
   const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
   const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
   const look = (at, part) => before[at] + (part && part * (before[at + 3] - before[at]));   // light above idle time
-  const near = (box, time) => { while (box > begin && start[box - 1] + length[box - 1] > time) box--; while (box < end && start[box] + length[box] <= time) box++; return box; };
-  let low = firstWhere(begin, end, (box) => start[box] + length[box] > windows.begin[0]), high = low;
+  let low = begin, high = begin;
   for (let column = 0, at = 0; column < windows.begin.length; column++) {
     const from = windows.begin[column], to = windows.end[column], wide = to - from;
-    low = near(low, from); high = near(high, to);
+    low = nearEnd(chart, begin, end, low, from); high = nearEnd(chart, begin, end, high, to);
     const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide, one = done(low, from), other = done(high, to);
     for (let channel = 0; channel < 3; channel++) {
       let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
