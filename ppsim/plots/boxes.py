@@ -18,7 +18,7 @@ from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme, mixed
-from ppsim.plots.scale import APART, DIGIT, LETTER, LETTER_ROOM, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
+from ppsim.plots.scale import APART, DIGIT, LETTER, LOWEST_DETAIL, LOWEST_NUMBER, NEARLY, number_size
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.timeline import TimelineColumns
 
@@ -223,10 +223,10 @@ class Boxes(Spans):
             mine = (self.length > 0) & (self.slot == slot) & ((self.kind == kind) | slot)
             own = np.where(mine, usual[self.device], np.nan)
             wide = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length) * (mine * second)
-            high, free, characters = tall / (1 + slot), LETTER_ROOM * (letter > 0), self._digits + letter
-            number = number_size(characters, wide - free, high, digit)
+            high, characters = tall / (1 + slot), self._digits + letter
+            number = number_size(characters, wide, high, digit)
             having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (mine, number > 0))
-            holds = number_size(characters, usual * second - free, high, digit) > 0
+            holds = number_size(characters, usual * second, high, digit) > 0
             holds &= holding >= _NUMBERED * having  # single numbers looked like a code
             number *= holds[self.device]
             number *= 2 * holds.sum() >= (usual > 0).sum() and holds[2 * usual >= np.nanmax(usual)].all()

@@ -109,7 +109,7 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         "period": boxes.period,
         "even": boxes.is_even,
         "areas": [
-            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 4)}
+            {"words": one.words, "spans": _short((one.first, one.last, one.top, one.bottom), 3)}
             for one in sorted(areas(boxes), key=lambda one: one.first - one.last)  # the widest has the name of several
         ],
         "locals": boxes.locals,

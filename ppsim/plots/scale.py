@@ -27,7 +27,7 @@ NARROW_TURN = 8.0  # pixels between two turns of a path; an upright line replace
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: boxes this close to it are labelled like it
 DIGIT = 0.56  # width of a digit, as a fraction of its size
-LETTER, LETTER_ROOM = 0.55, 2.0  # digits by which W is wider than one; pixels of free width that a letter adds
+LETTER = 0.55  # digits by which W is wider than one
 NUMBER_HIGH, NUMBER_WIDE = 0.62, 0.8  # maximum size of a number, as a fraction of its box's height and width
 LONGEST_PERIOD = 24.0  # pixels: mixtures of longer periods keep their actions
 SAME = 0.01  # relative: predicted steps that differ by less count as equal
@@ -36,7 +36,7 @@ _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is t
 RULES = {  # of the page's script
     "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
     "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
-    "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "letter_room": LETTER_ROOM, "high": NUMBER_HIGH,
+    "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "high": NUMBER_HIGH,
     "wide": NUMBER_WIDE, "period": LONGEST_PERIOD, "same": SAME,
 }  # fmt: skip
 

@@ -113,13 +113,13 @@ function fillLegend() {   // only what is drawn
   parts.legend.style.setProperty("--mark", inkOn(theme.kinds[first]));
   add(charts.some((chart) => chart.begins.size), "begin of a step", theme.text, "tall");
   const low = charts.filter(isLow), hides = (part) => part.banded && low.length === charts.length;
-  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : part.sort === "optimizer steps" ? "edged" : "");
+  for (const part of lanes.values()) add(!hides(part), part.title, theme.lanes[part.sort], part.banded ? "lane" : "");
   const names = [...[...lanes.values()].filter(hides).map(({ sort }) => sort), ...(low.some((chart) => chart.kinds.some(({ slot }) => slot)) ? ["halves of slots"] : [])], lined = charts.some(hasLines);
   add(names.length, `rows too low for ${names.join(", ")}: ${phone() ? "pinch" : "Shift and wheel"}`);
   add(on.has("transfers"), ...(lined ? ["transfer; of a backward: dashed", theme.edge, "line hair"] : [`boxes too small for transfers: ${phone() ? "pinch" : "double click"}`]));
   add(on.has("critical") || (followed.length > 1 && !phone()), on.has("critical") ? "critical path" : "what the chosen action waited for", theme.critical, "line");
   const strips = places().filter((place) => place.memory).map(({ chart }) => chart), in_bytes = strips.every(({ memory }) => memory.unit === "bytes"), levels = `linear-gradient(${theme.memory} 2px, ${theme.memory}1f 2px)`;
-  add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}${strips.some((chart) => extremes(chart)[1] !== null) ? " (thin: emptiest)" : ", fullest device"}`, levels);   // elsewhere named beside the strip
+  add(phone() && strips.length, `${in_bytes ? "memory" : "activations"}, fullest device`, levels);   // elsewhere named beside the strip
   for (const [text, colour, level] of strips.flatMap(limitsOf).filter(([text], at, every) => every.findIndex(([other]) => other === text) === at)) add(true, `${text} ${amount(level, in_bytes ? "bytes" : "act.")}`, `repeating-linear-gradient(90deg, ${colour} 0 5px, transparent 5px 8px)`, "line");
   fillTotals();
   const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];

@@ -121,7 +121,7 @@ function drawAreas(chart, place) {   // the names of areas of narrow actions (pp
   for (const { words, spans: [first, last, top, bottom] } of isFlat(chart) ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], half = widthOf(words) / 2 + 2;
     if (x2 - x1 < 2 * half || (y2 - y1) * place.row - gap < 14 || (named.has(words) && chart.areas.filter((one) => one.words === words).length > 3)) continue;   // once is enough
-    const spots = [0.5, 0.2, 0.8].flatMap((down) => [0.5, 0.25, 0.75].map((across) => [between(x1 + across * (x2 - x1), x1 + half, x2 - half), between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row)])).map(([x, row]) => [x, place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]);
+    const spots = [0.5, 0.25, 0.75].flatMap((across) => [0.5, 0.2, 0.8].map((down) => { const row = between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row); return [between(x1 + across * (x2 - x1), x1 + half, x2 - half), place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]; }));
     const spot = spots.find(([x, y]) => !(range || []).some((time) => Math.abs(toX(time) - x) < half + 2) && !path.some((item) => toX(chart.end(item)) > x - half - 2 && toX(chart.start(item)) < x + half + 2 && Math.abs(place.first + (chart.deviceOf(item) + 0.5) * place.row - y) < 9 + place.row / 2));
     if (!spot) continue;
     named.add(words);
@@ -179,8 +179,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // und
   });
 }
 
-const isLettered = (text) => +(text[0] > "9" && text.length > 1);   // in grey, a number with the letter of its kind
-const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)] + RULES.letter_room * isLettered(text);   // with its space; two and more characters need more at their sides
+const textWidth = (text, size) => (text.length + (text[0] === "W" ? RULES.letter : 0)) * RULES.digit * size + RULES.room[+(text.length > 1)];   // with its space; two and more characters need more at their sides
 
 function numberSize(text, wide, tall) {   // 0 if the text does not fit
   const room = textWidth(text, 0), [least, most] = RULES.sizes, size = between(Math.floor(Math.min(tall * RULES.high, wide * RULES.wide, (wide - room) / (textWidth(text, 1) - room))), least, most);

@@ -77,10 +77,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-function extremes(chart) {   // the devices with the highest and the lowest peak; no lowest if all are about equal (plots/memory_strip.py), if it stays under 2 pixels, or where its name has no space
-  const { peaks } = chart.memory, { tall } = places().find((place) => place.chart === chart), most = Math.max(...peaks), least = Math.min(...peaks);
-  return [peaks.indexOf(most), least < 0.95 * most && (phone() || tall >= 24) && least * tall >= 2 * Math.max(...charts.map(topOf)) ? peaks.indexOf(least) : null];
-}
+const levelsOf = (chart) => { const { peaks } = chart.memory, fullest = peaks.indexOf(Math.max(...peaks)); return [fullest, ...(rowHeight(chart) < 12 ? [] : upTo(chart.devices).filter((one) => one !== fullest))]; };   // the devices whose memory is drawn
 
 const edgeOf = ({ memory: { capacity, device } }) => Math.max(device || 0, capacity || 0);   // what is over it does not fit; between the usable memory and it is tight
 function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, level]: what is usable, and where that is tight in a schedule all that the device has
@@ -88,13 +85,13 @@ function limitsOf({ memory: { capacity, device, unit } }) {   // [name, colour, 
   return !capacity ? [] : [[unit === "bytes" ? "usable" : "limit", theme.limit, capacity], ...(tight ? [["device has", theme.quiet, device]] : [])];
 }
 const topOf = (chart) => Math.max(chart.memory.most, ...limitsOf(chart).map(([, , level]) => level));
-function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the emptiest as a line, and the limit; what is over it has its colour
+function drawMemory({ chart, memory: top, tall }) {   // the fullest device as an area, the others as thin lines, and the limit; what is over it has its colour
   const { most, capacity, unit } = chart.memory, all = Math.max(...charts.map(topOf));
-  const [fullest, emptiest] = extremes(chart), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
+  const [fullest, ...others] = levelsOf(chart), ceiling = (all || 1) * 1.12, toY = (level) => top + tall - level / ceiling * tall;
   const x2 = rightEdge();
   fillBox(theme.grid, left(), top + tall, innerWidth(), 1);
   within(left() - (view.t0 <= 0), top - 4, x2 + 1, top + tall + 2, () => {
-    if (emptiest !== null) strokeLevel(chart, emptiest, toY, theme.memory, 0.8, 0.6);
+    for (const device of others) strokeLevel(chart, device, toY, theme.edge, 0.7, 0.45);
     const area = (colour, opacity, floor, wide) => {
       strokeLevel(chart, fullest, toY, colour, wide);
       context.lineTo(toX(chart.makespan), toY(floor)); context.lineTo(Math.max(toX(0), left() - 2), toY(floor)); context.closePath();
@@ -112,8 +109,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || most, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
   for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 8))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
-  const names = [`${symbol} of `, ...(emptiest === null ? [] : ["thin: "])].map((text, at) => text + nameAt(chart, [fullest, emptiest][at])).slice(0, Math.max(Math.floor(tall / 12), 1)).reverse();
-  names.forEach((text, at) => label(text, x2 + 16, top + tall - 12 * at, { size: 10, widest: right() - 18 }));
+  label(`${symbol} of ${nameAt(chart, fullest)}`, x2 + 16, top + tall, { size: 10, widest: right() - 18 });
 }
 
 function strokeLevel(chart, device, toY, colour, wide, opacity = 1) {   // the step curve of a device's memory, which stays the context's path

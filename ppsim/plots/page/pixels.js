@@ -12,22 +12,17 @@ const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.s
 const isMixed = (chart) => isFine(chart) || (isReal(chart) && !gapOf(chart) && pixels(chart.period) <= RULES.period && charts.some(isFine));   // one manner a picture
 const footOf = () => between(4.5 - Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf(), 1, 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
 
-function summed(chart, half) {   // running sums of light above idle time, before each box: 3 a box; a slot's half has the kind of its part, half 2 the mean of both
-  const key = `${themeName} ${half}`;
-  if (chart.sums?.[half]?.key === key) return chart.sums[half];
-  const { length, kind } = chart.column, before = new Float64Array(3 * (chart.boxes + 1)), idle = light(theme.idle);
-  const lights = chart.kinds.map(({ name }) => light(theme.kinds[name]).map((part, channel) => part - idle[channel]));
-  for (let box = 0; box < chart.boxes; box++) {
-    let add = lights[kind[box]];
-    const what = chart.kinds[kind[box]];
-    if (what.slot) {
-      const letters = chart.column.forward_first[box] ? "FB" : "BF", [one, other] = [...(letters[half] ? letters[half].repeat(2) : letters)].map((letter) => light(theme.kinds[letter]));
-      add = one.map((part, channel) => (part + other[channel]) / 2 - idle[channel]);
+function sumsOf(chart, half) {   // ticks of each kind before each box, by name; a slot counts as the kind of its part, for half 2 as both by half, and for half 3 as itself
+  if ((chart.sums ||= [])[half]) return chart.sums[half];
+  const { length, kind, forward_first } = chart.column, found = {};
+  for (const name of new Set(chart.kinds.flatMap(({ name, slot }) => (slot && half < 3 ? ["F", "B"] : name)))) {
+    const sum = found[name] = new Float64Array(chart.boxes + 1);
+    for (let box = 0; box < chart.boxes; box++) {
+      const what = chart.kinds[kind[box]], is_first = !!forward_first?.[box] === (name === "F");
+      sum[box + 1] = sum[box] + length[box] * (!what.slot || half === 3 ? what.name === name : !"FB".includes(name) ? 0 : half === 2 ? 0.5 : is_first === !half);
     }
-    for (let channel = 0; channel < 3; channel++) before[3 * box + 3 + channel] = before[3 * box + channel] + length[box] * add[channel];
   }
-  (chart.sums ||= [])[half] = { key, before };
-  return chart.sums[half];
+  return (chart.sums[half] = found);
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
@@ -41,24 +36,18 @@ function footprintsOf(chart, cols, from, to) {   // ticks at which each column's
   return { begin, end, column };
 }
 
-function repeatsOf(chart) {   // ticks from the last begin of the same kind and stage on its device to each box, and from each box to the next one; the seconds of each kind before each box
+function repeatsOf(chart) {   // ticks from the last begin of the same kind and stage on its device to each box, and from each box to the next one
   if (chart.repeats) return chart.repeats;
-  const { start, length, kind, stage } = chart.column, count = chart.boxes, kinds = chart.kinds.length, period = chart.period / chart.tick;
-  const before = new Float64Array(count), after = new Float64Array(count), sums = Array.from({ length: kinds }, () => new Float64Array(count + 1));
+  const { start, kind, stage } = chart.column, period = chart.period / chart.tick, [before, after] = [0, 1].map(() => new Float64Array(chart.boxes));
   for (let device = 0; device < chart.devices; device++) {
     const last = new Map();
     for (let [box, end] = chart.boxesOf(device); box < end; box++) {
-      const name = stage[box] * kinds + kind[box], twin = last.get(name);
+      const name = `${stage[box]} ${kind[box]}`, twin = last.get(name);
       if (twin !== undefined) before[box] = after[twin] = start[box] - start[twin];
       last.set(name, box);
-      for (const [one, sum] of sums.entries()) sum[box + 1] = sum[box] + (one === kind[box] ? length[box] : 0);
     }
   }
-  for (let box = 0; box < count; box++) {
-    const [one, other] = [before[box], after[box]];
-    before[box] = Math.min(one || other || period, 2 * period); after[box] = Math.min(other || one || period, 2 * period);
-  }
-  return (chart.repeats = { before, after, sums });
+  return (chart.repeats = [[before, after], [after, before]].map(([one, other]) => one.map((long, box) => Math.min(long || other[box] || period, 2 * period))));
 }
 
 function nearEnd({ column: { start, length } }, first, last, box, time) {   // the first box that ends after a time, looked for from a box on
@@ -71,60 +60,55 @@ const CHANGE = 0.097;   // of a repetition: more ends a mixture
 function windowsOf(chart, device, footprints) {   // the windows whose mean the columns of a device show: where actions mix, a repetition before and after the middle of each (ppsim.plots.pixels.repetitions)
   const [first, last] = chart.boxesOf(device);
   if (!isFlat(chart) || !chart.even || first === last) return footprints;
-  const { start, length, kind } = chart.column, { before, after, sums } = repeatsOf(chart), steps = stepsOf(chart, device), finish = chart.makespan / chart.tick, period = chart.period / chart.tick, { column } = footprints;
-  const begin = footprints.begin.slice(), end = footprints.end.slice(), count = sums.length + steps.length, parts = [], places = new Int32Array(5).fill(first);   // parts: seconds of each kind before five times
-  const look = (at, time) => {
-    const box = places[at] = nearEnd(chart, first, last, places[at], time), own = (parts[at] ||= new Float64Array(count)), inside = box < last ? Math.max(time - start[box], 0) : 0;
-    for (let one = 0; one < sums.length; one++) own[one] = sums[one][box] + (kind[box] === one ? inside : 0);
-    steps.forEach(([from, to], one) => { own[sums.length + one] = between(time, from, to); });
-    return own;
+  const { start, length } = chart.column, [before, after] = repeatsOf(chart), sums = Object.values(sumsOf(chart, 3)), steps = stepsOf(chart, device), finish = chart.makespan / chart.tick, period = chart.period / chart.tick, { column } = footprints;
+  const begin = footprints.begin.slice(), end = footprints.end.slice(), parts = [[], [], [], [], []], places = parts.map(() => first);   // parts: ticks of each kind before five times
+  const look = (time, at) => {
+    const box = places[at] = nearEnd(chart, first, last, places[at], time), done = doneOf(chart, last, box, time);
+    sums.forEach((sum, one) => { parts[at][one] = ticksBefore(sum, box, done); });
+    steps.forEach(([from, to], one) => { parts[at][sums.length + one] = between(time, from, to); });
   };
-  const change = (a, b, long, c, d, other) => {   // the largest difference between the parts of two times, and of idle time
+  const change = (a, long, b, other) => {   // the largest difference between the parts from two of these times on, and of idle time
     let most = 0, idle = 0;
-    for (let one = 0; one < count; one++) { const differs = (b[one] - a[one]) / long - (d[one] - c[one]) / other; most = Math.max(most, Math.abs(differs)); idle += differs; }
+    parts[0].forEach((_, one) => { const differs = (parts[a + 1][one] - parts[a][one]) / long - (parts[b + 1][one] - parts[b][one]) / other; most = Math.max(most, Math.abs(differs)); idle += differs; });
     return Math.max(most, Math.abs(idle));
   };
   for (let at = 0, next = first; at < begin.length && end[at] <= finish; at++) {
-    const middle = (begin[at] + end[at]) / 2, here = look(2, middle);
+    const middle = (begin[at] + end[at]) / 2;
     while (next < last && start[next] <= middle) next++;
     const [past, future] = [before[Math.max(next - 1, first)], after[Math.min(next, last - 1)]].map((long) => long * Math.ceil(column / long - 1e-6));
-    const one = look(1, middle - past), other = look(3, middle + future);
-    const lower = middle - 2 * past < 0 ? Infinity : change(one, here, past, look(0, middle - 2 * past), one, past), upper = middle + 2 * future > finish ? Infinity : change(here, other, future, other, look(4, middle + 2 * future), future);
-    const both = Math.max(lower, upper) < CHANGE && change(one, here, past, here, other, future) < CHANGE, is_before = both || (lower < CHANGE && lower <= upper + 0.003), is_after = both || (upper < CHANGE && !is_before);
-    const busy = next > first && start[next - 1] + length[next - 1] > middle, half = (end[at] - begin[at]) / 2, reach = busy ? Math.max(Math.min(period / 2, middle, finish - middle), half) : half;
+    [middle - 2 * past, middle - past, middle, middle + future, middle + 2 * future].forEach(look);
+    const lower = middle < 2 * past ? 1 : change(0, past, 1, past), upper = middle + 2 * future > finish ? 1 : change(2, future, 3, future);
+    const both = Math.max(lower, upper, change(1, past, 2, future)) < CHANGE, is_before = both || (lower < CHANGE && lower <= upper + 0.003), is_after = both || (upper < CHANGE && !is_before);
+    const busy = next > first && start[next - 1] + length[next - 1] > middle, reach = Math.max(busy && Math.min(period / 2, middle, finish - middle), middle - begin[at]);
     begin[at] = is_before ? middle - past : is_after ? middle : middle - reach;
     end[at] = is_after ? middle + future : is_before ? middle : middle + reach;
   }
   return { begin, end };
 }
 
+const doneOf = ({ column: { start, length } }, end, box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
+const ticksBefore = (sum, box, done) => sum[box] + (done && done * (sum[box + 1] - sum[box]));
 function rowLight(chart, device, part, windows, out) {   // the light of a row's columns
-  const [begin, end] = chart.boxesOf(device), { start, length } = chart.column, { before } = summed(chart, part), finish = chart.makespan / chart.tick;
-  const idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
-  const done = (box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
-  const look = (at, part) => before[at] + (part && part * (before[at + 3] - before[at]));   // light above idle time
-  let low = begin, high = begin;
-  for (let column = 0, at = 0; column < windows.begin.length; column++) {
+  const [begin, end] = chart.boxesOf(device), finish = chart.makespan / chart.tick, idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
+  const kinds = Object.entries(sumsOf(chart, part)).map(([name, sum]) => [sum, light(theme.kinds[name])]);
+  out.fill(0);
+  for (let column = 0, low = begin, high = begin; column < windows.begin.length; column++) {
     const from = windows.begin[column], to = windows.end[column], wide = to - from;
+    let rest = 1;   // idle
+    const add = (share, colour) => { rest -= share; for (let channel = 0; channel < 3; channel++) out[3 * column + channel] += share * colour[channel]; };
     low = nearEnd(chart, begin, end, low, from); high = nearEnd(chart, begin, end, high, to);
-    const inside = Math.max(Math.min(to, finish) - Math.max(from, 0), 0) / wide, one = done(low, from), other = done(high, to);
-    for (let channel = 0; channel < 3; channel++) {
-      let mean = inside * idle[channel] + (1 - inside) * paper[channel] + (look(3 * high + channel, other) - look(3 * low + channel, one)) / wide;
-      for (const [a, b, colour] of steps) mean += Math.max(Math.min(to, b) - Math.max(from, a), 0) / wide * (colour[channel] - idle[channel]);
-      out[at++] = mean;
-    }
+    const one = doneOf(chart, end, low, from), other = doneOf(chart, end, high, to);
+    add(1 - (between(to, 0, finish) - between(from, 0, finish)) / wide, paper);
+    for (const [sum, colour] of kinds) add((ticksBefore(sum, high, other) - ticksBefore(sum, low, one)) / wide, colour);
+    for (const [a, b, colour] of steps) add((between(to, a, b) - between(from, a, b)) / wide, colour);
+    add(rest, idle);
   }
 }
 
-function stepsOf(chart, device) {   // optimizer steps, which are among the actions: [begin, end, light]
-  const found = [];
-  for (const part of chart.lanes) {
-    if (part.banded) continue;
-    const [from, to] = chart.spansOf(part, device), colour = light(theme.lanes[part.sort]);
-    for (let item = from; item < to; item++) found.push([chart.startTicks(item), chart.endTicks(item), colour]);
-  }
-  return found;
-}
+const stepsOf = (chart, device) => chart.lanes.filter(({ banded }) => !banded).flatMap((part) => {   // optimizer steps, which are among the actions: [begin, end, light]
+  const [from, to] = chart.spansOf(part, device), colour = light(theme.lanes[part.sort]);
+  return upTo(to - from).map((at) => [chart.startTicks(from + at), chart.endTicks(from + at), colour]);
+});
 
 let sheet = null, mean = new Float32Array(0);   // kept from frame to frame
 function footprint(place, x, y) {   // what the pixel at a point is the mean of: its devices, its times, and the share of each kind and of idle time
@@ -134,7 +118,7 @@ function footprint(place, x, y) {   // what the pixel at a point is the mean of:
   const lines = row * ratio < 6 ? Math.max(Math.round((last - first) * row * ratio), 1) : 0, step = (last - first) / (lines || last - first), line = lines && between(Math.floor(y * ratio) - Math.round((top + first * row) * ratio), 0, lines - 1);
   const [above, below] = lines ? [line * step, (line + 1) * step] : [Math.floor((y - top) / row) - first, Math.floor((y - top) / row) - first + 1], found = new Map();
   for (let device = Math.floor(above); device < below; device++) {
-    const { begin, end } = windowsOf(chart, first + device, own), [from, to] = [begin[0] * tick, end[0] * tick];
+    const { begin: [begin], end: [end] } = windowsOf(chart, first + device, own), from = begin * tick, to = end * tick;
     const weight = (Math.min(below, device + 1) - Math.max(above, device)) / (below - above) / (to - from);
     for (const [title, seconds] of sharesAt(chart, first + device, from, to)) found.set(title, (found.get(title) || 0) + weight * seconds);
     ends.push(from, to);

@@ -124,7 +124,7 @@ function wordsAt(x, y) {
   if (!found) return null;
   const { chart, time } = found;
   if (found.memory && found.inside) return time <= chart.makespan ? memoryLines(chart, nearestCurve(found), time) : null;
-  if (found.memory) return [["area", "the fullest"], ["thin line", "the emptiest"]].map(([line, which], at) => [line, which, extremes(chart)[at]]).filter(([, , device]) => device !== null).map(([line, which, device]) => `${line}: ${deviceName(chart, device)}, ${which}`);
+  if (found.memory) return [`area: ${deviceName(chart, levelsOf(chart)[0])}, the fullest`, "thin: the others"].slice(0, levelsOf(chart).length);
   if (!found.inside) return ledgerLines(chart, found.device);
   if (time < 0 || time > chart.makespan) return null;
   if (isMixed(chart)) return mixedLines(found.place, x, y);
@@ -133,7 +133,7 @@ function wordsAt(x, y) {
 
 function nearestCurve({ chart, time, y, tall }) {
   const all = Math.max(...charts.map(topOf)) || 1, wanted = (tall - y) / tall * all * 1.12;
-  return extremes(chart).filter((device) => device !== null).sort((one, other) => Math.abs(chart.level(one, time) - wanted) - Math.abs(chart.level(other, time) - wanted))[0];   // of those drawn
+  return levelsOf(chart).sort((one, other) => Math.abs(chart.level(one, time) - wanted) - Math.abs(chart.level(other, time) - wanted))[0];   // of those drawn
 }
 
 function hover(event) {
