@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -30,49 +29,44 @@ MAX_ROWS = 32  # of more devices some are shown
 _NAMED = 60  # columns; in narrower charts the names of devices are numbers alone
 _WIDEST_SLOT = 6  # maximum columns of the shortest action
 _NARROWEST_CELL = 2  # columns; boxes have edges if all are wider
-_MANY = 2  # actions; if a column is longer, mixes of kinds have shades
-_PRESENT, _RARE = 0.1, 0.02  # minimum fraction of a column that a kind takes, and of all columns that a shade has
-_IDLE = 0.05  # minimum fraction of a column that idle time takes
+_PRESENT = 0.1  # minimum fraction of a column that a kind, or idle time, takes
 _ROUND = np.array([1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10])  # lengths of columns, times a power of ten
 _RESET = "\x1b[0m"
 
 
 @dataclass(frozen=True)
 class _Style:
-    """Characters of a chart; `shades` are the most common mixes of kinds."""
+    """Characters of a chart."""
 
     edge: str
     idle: str
     rule: str
     tick: str
     corner: str
-    shades: str
 
 
-_UNICODE = _Style("│", "·", "─", "┬", "└", "▒░▓▚")
-_ASCII = _Style("|", ".", "-", "+", "+", "#:%&")
+_UNICODE = _Style("│", "·", "─", "┬", "└")
+_ASCII = _Style("|", ".", "-", "+", "+")
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """The characters of all rows and the colours behind them, (devices, columns); colours of shades, by their words."""
+    """The characters of all rows and the colours behind them, (devices, columns)."""
 
     text: np.ndarray
     ground: np.ndarray
-    mixes: dict[str, str]
 
     def put(self, device: int, begin: int, text: str, colour: str) -> None:
         """Write a text with this colour behind it."""
         self.text[device, begin : begin + len(text)] = list(text)
         self.ground[device, begin : begin + len(text)] = colour
 
-    def line(self, device: int, style: _Style, color: bool) -> str:
-        """Return a row as text; in colour, a shade is a column of the mean colour."""
+    def line(self, device: int, color: bool) -> str:
+        """Return a row as text."""
         if not color:
             return "".join(self.text[device])
-        cells = zip(self.text[device], self.ground[device], strict=True)
-        runs = groupby(cells, lambda cell: (cell[1], cell[0] in style.shades))
-        return "".join(_colored("".join(text for text, _ in run), *key) for key, run in runs)
+        runs = groupby(zip(self.text[device], self.ground[device], strict=True), lambda cell: cell[1])
+        return "".join(_colored("".join(text for text, _ in run), ground) for ground, run in runs)
 
 
 def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: bool = True, color: bool = False) -> str:
@@ -80,8 +74,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
 
     Each action is a box that shows kind and microbatch; idle time is dotted. Boxes have an edge at their start if all
     have three columns. A kind has numbers if all its boxes have the space. If an action is shorter than a column, a
-    column shows a kind that runs in it, in proportion to time. If a column is longer than two actions, mixes of
-    kinds have shades. In colour, a column has the mean colour of its kinds. At most 32 devices are shown.
+    column shows a kind that runs in it, or idle time, in proportion to time. In colour, a column has the mean colour of
+    its kinds. At most 32 devices are shown.
     Colours are for a dark terminal, unless COLORFGBG names a light one. Options are those of `ppsim.Timeline.to_text`.
     """
     columns = shutil.get_terminal_size((100, 24)).columns if width is None else width
@@ -103,18 +97,18 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     lanes = {*LETTERS} if labels is None else {*KINDS, COLLECTIVES, FILLS}
     cells = _background(boxes, per_second, drawn, style, theme, lanes)
     if labels is None:
-        _fill_columns(cells, boxes, devices, per_second, style, theme)
+        _fill_columns(cells, boxes, devices, per_second, theme)
     else:
         _fill_boxes(cells, boxes, devices, per_second, labels, style, theme)
     heading = headline(timeline)
     heading = heading if len(heading) <= columns else re.sub(r": (?=step \d)", ":\n  ", heading)
     lines = within(re.sub(r"(?<=\d) (?=[a-z])", NO_BREAK, heading), columns).splitlines()
-    lines += [names[device].ljust(margin) + cells.line(device, style, color) for device in devices]
+    lines += [names[device].ljust(margin) + cells.line(device, color) for device in devices]
     lines += [(" " * margin + line).rstrip() for line in _axis(makespan(timeline), per_second, drawn, room, style)]
-    legend = _legend(boxes, cells, devices, labels is not None, per_second, style, theme if color else None)
-    lines += legend if color else within("\n".join(legend), columns).splitlines()
     if len(devices) < len(names):
         lines.append(f"{len(devices)} of {len(names)} devices are shown")
+    legend = _legend(boxes, cells, devices, labels is not None, per_second, style, theme if color else None)
+    lines += legend if color else within("\n".join(legend), columns).splitlines()
     text = "\n".join(lines).replace(NO_BREAK, " ") + "\n"
     return text if unicode else text.replace("µ", "u")
 
@@ -184,7 +178,7 @@ def _fill_boxes(
 def _background(boxes: Boxes, per_second: float, drawn: int, style: _Style, theme: Theme, sorts: set[str]) -> _Cells:
     """Return the cells of columns without an action: idle time, or the letters of lanes."""
     size = boxes.timeline.schedule.devices, drawn
-    cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle), {})
+    cells = _Cells(np.full(size, style.idle), np.full(size, theme.idle))
     for lane in boxes.lanes:
         for device, begin, end in _visible_columns(lane, per_second, drawn) if lane.sort in sorts else ():
             cells.put(device, begin, LETTERS[lane.sort] * (end - begin), theme.lanes[lane.sort])
@@ -204,62 +198,33 @@ def _filled(label: str, width: int, style: _Style, edged: bool) -> str:
     return style.edge + label.ljust(width - 1) if edged and width > 1 else label.ljust(width, style.rule)
 
 
-def _fill_columns(
-    cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, style: _Style, theme: Theme
-) -> None:
-    """Give each column of these devices a kind that runs in it, or a shade, and the mean colour of what it holds."""
+def _fill_columns(cells: _Cells, boxes: Boxes, devices: Sequence[int], per_second: float, theme: Theme) -> None:
+    """Give each column of these devices a kind that runs in it, or idle time, and the mean colour of what it holds."""
     shown, edges = np.array(devices), np.arange(cells.text.shape[1] + 1) / per_second
-    is_shaded = _MANY * boxes.median * per_second < 1
-    kinds = parts_around(boxes, shown, edges, is_shaded)
+    kinds = parts_around(boxes, shown, edges, False)
     rest = np.maximum(1.0 - np.sum([*kinds.values()], axis=0), 0.0)
     light = np.array([[light_of(colour) for colour in cells.ground[device]] for device in devices]) * rest[..., None]
     mean = from_linear(light + sum(part[..., None] * light_of(theme.kinds[kind]) for kind, part in kinds.items()))
     cells.ground[shown] = [[f"#{cell.tobytes().hex()}" for cell in row] for row in mean]
     parts, signs = np.stack([*kinds.values(), rest]), np.array([*map(kind_letter, kinds), ""])
-    parts[parts < np.array([*[_PRESENT] * len(kinds), _IDLE if is_shaded else _PRESENT])[:, None, None]] = 0.0
-    chosen = parts.argmax(axis=0)
-    if not is_shaded:
-        due = np.zeros(parts.shape[:2])
-        for column in range(parts.shape[2]):  # what is due to a kind goes on to its next column
-            due += parts[:, :, column]
-            chosen[:, column] = np.where(parts[:, :, column] > 0, due, -np.inf).argmax(axis=0)
-            due[chosen[:, column], np.arange(len(shown))] -= 1.0
+    parts[parts < _PRESENT] = 0.0
+    due, chosen = np.zeros(parts.shape[:2]), parts.argmax(axis=0)
+    for column in range(parts.shape[2]):  # what is due to a kind goes on to its next column
+        due += parts[:, :, column]
+        chosen[:, column] = np.where(parts[:, :, column] > 0, due, -np.inf).argmax(axis=0)
+        due[chosen[:, column], np.arange(len(shown))] -= 1.0
     text = np.where(chosen < len(kinds), signs[chosen], cells.text[shown])
-    if not is_shaded:
-        small = parts_around(boxes, shown, edges, False, marked=True)
-        for place, kind in ((place, kind) for place, kind in enumerate(kinds) if kind in small):
-            is_small = (chosen == place) & (small[kind] > parts[place] / 2)
-            text = np.where(is_small, np.char.lower(text), text)
-    else:
-        code = np.sum([(part > 0).astype(int) << place for place, part in enumerate(parts)], axis=0)
-        inner, several = code[:, 1:-1], code & (code - 1) > 0
-        inner[:] = np.where((code[:, :-2] == code[:, 2:]) & several[:, 1:-1], code[:, 2:], inner)  # one in an area
-        same = np.pad(code[:, 1:] == code[:, :-1], ((0, 0), (1, 1)))  # other columns are borders of areas
-        mixed = several & (same[:, 1:] | same[:, :-1])
-        common = Counter(code[mixed].tolist()).most_common()
-        for shade, (mix, count) in zip(style.shades, common, strict=False):
-            if count > _RARE * code.size:
-                here = mixed & (code == mix)
-                words = "+".join(sign or IDLE_TITLE for place, sign in enumerate(signs.tolist()) if mix >> place & 1)
-                cells.mixes[f"{shade} {words}"] = str(cells.ground[shown][here][0])
-                text[here] = shade
-        shades = [*style.shades]
-        for _ in range(2):  # a letter beside one that was replaced may be alone then
-            around = np.pad(text, 1)
-            near = [np.roll(around, (y, x), (0, 1))[1:-1, 1:-1] for y in (-1, 0, 1) for x in (-1, 0, 1)]
-            lone = np.sum([one == text for one in near], axis=0) == 1
-            lone |= (near[3] != text) & (near[5] != text) & np.isin(near[3], shades) & np.isin(near[5], shades)
-            for row, column in np.argwhere(lone & (chosen < len(kinds)) & ~np.isin(text, shades)).tolist():
-                sides = [one for one in (column - 1, column + 1) if 0 <= one < text.shape[1]]
-                away = [np.abs(parts[:, row, column] - parts[:, row, one]).sum() for one in sides]
-                text[row, column] = text[row, sides[int(np.argmin(away))]]  # that of the neighbour most like it
+    has_small = 2 * boxes.median * per_second > 1  # a longer column mixes stages
+    small = parts_around(boxes, shown, edges, False, marked=True) if has_small else {}
+    for place, kind in ((place, kind) for place, kind in enumerate(kinds) if kind in small):
+        is_small = (chosen == place) & (small[kind] > parts[place] / 2)
+        text = np.where(is_small, np.char.lower(text), text)
     cells.text[shown] = text
 
 
-def _colored(text: str, ground: str, hidden: bool = False) -> str:
-    """Return a text on a colour, in ink that is read on it, or in the same colour."""
-    ink = ground if hidden else label_colour(ground)
-    on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, ink)]
+def _colored(text: str, ground: str) -> str:
+    """Return a text on a colour, in ink that is read on it."""
+    on, ink = [";".join(str(channel) for channel in channels(name)) for name in (ground, label_colour(ground))]
     return f"\x1b[48;2;{on}m\x1b[38;2;{ink}m{text}{_RESET}"
 
 
@@ -286,12 +251,10 @@ def _legend(
     """Return the meaning of all characters in the rows of these devices, in the colours of a theme."""
     drawn = "".join(cells.text[list(devices)].ravel())
     words = {kind_letter(kind): ("X " * (kind == Kind.OVERLAP_F_B) + TITLES[kind], kind) for kind in boxes.kinds}
-    signs = drawn + "".join(cells.mixes)
     small = [letter.lower() for letter in words if letter.lower() in drawn]
     entries = [(title, theme and theme.kinds[kind]) for letter, (title, kind) in words.items()
-               if letter in signs or letter.lower() in small]  # fmt: skip
+               if letter in drawn or letter.lower() in small]  # fmt: skip
     entries += [(f"{style.idle} {IDLE_TITLE}", theme and theme.idle)] * (style.idle in drawn)
-    entries += [(words, theme and ground) for words, ground in cells.mixes.items()]
     meanings = {style.rule: "goes on", style.edge: "begins"}
     entries += [(f"{sign} {means}", None) for sign, means in meanings.items() if sign in drawn]
     keys = [[_colored(title, ground) if ground else title for title, ground in entries]]
@@ -308,8 +271,7 @@ def _legend(
     if not fits:
         unit = time_unit(makespan(boxes.timeline))  # the axis'
         lines.append(f"a column is {unit.factor / scale:.3g} {unit.symbol}")
-        fine, coarse = "letters are in proportion to time, not single actions", "a letter is what takes most of it"
-        lines[-1] += f"; {fine if _MANY * boxes.median * scale >= 1 else coarse}" + "; colours mix" * bool(theme)
+        lines[-1] += "; letters are in proportion to time, not single actions" + "; colours mix" * bool(theme)
     if begins := boxes.start[boxes.step_begins[boxes.device[boxes.step_begins] == 0]].tolist():
         lines.append(f"device 0 begins an iteration at {', '.join(seconds_text(time, 3) for time in [0.0, *begins])}")
     if hidden := int(np.count_nonzero(boxes.length == 0)):

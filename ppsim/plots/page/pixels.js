@@ -59,7 +59,7 @@ function nearEnd({ column: { start, length } }, first, last, box, time) {   // t
 const CHANGE = 0.097;   // of a repetition: more ends a mixture
 function windowsOf(chart, device, footprints) {   // the windows whose mean the columns of a device show: where actions mix, a repetition before and after the middle of each (ppsim.plots.pixels.repetitions)
   const [first, last] = chart.boxesOf(device);
-  if (!isFlat(chart) || !chart.even || first === last) return footprints;
+  if (!isFlat(chart) || !chart.even) return footprints;
   const { start, length } = chart.column, [before, after] = repeatsOf(chart), sums = Object.values(sumsOf(chart, 3)), steps = stepsOf(chart, device), finish = chart.makespan / chart.tick, period = chart.period / chart.tick, { column } = footprints;
   const begin = footprints.begin.slice(), end = footprints.end.slice(), parts = [[], [], [], [], []], places = parts.map(() => first);   // parts: ticks of each kind before five times
   const look = (time, at) => {
@@ -86,7 +86,7 @@ function windowsOf(chart, device, footprints) {   // the windows whose mean the 
   return { begin, end };
 }
 
-const doneOf = ({ column: { start, length } }, end, box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / (length[box] || 1));   // part of a box before a time; `box` is the first that ends after it
+const doneOf = ({ column: { start, length } }, end, box, time) => (box >= end || time <= start[box] ? 0 : (time - start[box]) / length[box]);   // part of a box before a time; `box` is the first that ends after it
 const ticksBefore = (sum, box, done) => sum[box] + (done && done * (sum[box + 1] - sum[box]));
 function rowLight(chart, device, part, windows, out) {   // the light of a row's columns
   const [begin, end] = chart.boxesOf(device), finish = chart.makespan / chart.tick, idle = light(theme.idle), paper = light(theme.paper), steps = stepsOf(chart, device);
