@@ -182,7 +182,7 @@ def test_whole_numbers_of_any_type_are_sizes():
             "actions: 800000000 need about 51.2 GB to build and simulate, and this machine has",
         ),
         ({"stages_per_device": 0}, "stages_per_device=0 must be a whole number of at least 1"),
-        ({"stages_per_device": 2}, "1f1b: stages_per_device=2 is not allowed; each device runs 1 stage(s)"),
+        ({"stages_per_device": 2}, "1f1b: stages_per_device=2 is not allowed; each device runs 1 stage of this"),
         ({"colour": "red"}, "1f1b: unknown option 'colour'; the options of this schedule are: none"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",

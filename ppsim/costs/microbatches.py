@@ -9,6 +9,7 @@ import numpy as np
 
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, argument, choice, nested, number, seed, share, weight, whole_number
+from ppsim.base.units import counted
 from ppsim.costs.layers import Layer
 
 CAUSAL = "causal"  # slice costs that follow from the attention of the model
@@ -113,7 +114,7 @@ def microbatch_factors(scale: Any, order: str, work: np.ndarray, microbatches: i
     table = np.atleast_2d(_drawn(scale, microbatches) if drawn else np.asarray(scale, np.float64))
     if table.shape[1] != microbatches or table.shape[0] not in (1, len(work)):
         raise CostError(
-            f"microbatch_scale lists {table.shape[1]} factors for {table.shape[0]} stage(s), but the schedule has "
+            f"microbatch_scale lists {table.shape[1]} factors for {counted(len(table), 'stage')}, but the schedule has "
             f"{microbatches} microbatches and {len(work)} stages; list {microbatches} factors, once or for each stage"
         )
     table = np.broadcast_to(table, (len(work), microbatches))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ppsim.base.errors import BuildError, ScheduleError, shown
 from ppsim.base.host import memory_bytes, note_failure
 from ppsim.base.rules import argument, choice, declared, whole_number
-from ppsim.base.units import value_text
+from ppsim.base.units import counted, value_text
 from ppsim.checks.faults import validate
 from ppsim.schedule.blocks import Block
 from ppsim.schedule.columns import ScheduleColumns
@@ -71,9 +71,10 @@ class RegisteredFamily:
             "stages_per_device", self.stages_per_device if stages_per_device is None else stages_per_device
         )
         if self.fixed_stages and v != self.stages_per_device:
+            stages = counted(self.stages_per_device, "stage")
             raise BuildError(
-                f"{self.name}: stages_per_device={v} is not allowed; each device runs {self.stages_per_device} "
-                f"stage(s) of this schedule: use stages_per_device={self.stages_per_device}"
+                f"{self.name}: stages_per_device={v} is not allowed; each device runs {stages} of this schedule: "
+                f"use stages_per_device={self.stages_per_device}"
             )
         unknown = [name for name in options if name not in self.options]
         if unknown:
@@ -81,8 +82,11 @@ class RegisteredFamily:
             raise BuildError(f"{self.name}: unknown option {unknown[0]!r}; the options of this schedule are: {known}")
         defaults = {name: self.options[name].default for name in REPEATING if name in self.options}
         repeated = {name: options.get(name, default) for name, default in defaults.items()}
-        counted = {name: count for name, count in repeated.items() if count is not None or defaults[name] is not None}
-        repeated = {name: require_count(name, count) for name, count in counted.items()}
+        repeated = {
+            name: require_count(name, count)
+            for name, count in repeated.items()
+            if count is not None or defaults[name] is not None
+        }
         require_few_actions(self.name, devices=p, microbatches=m, stages_per_device=v, **repeated)
         schedule = self._as_schedule(self.generate(p, m, v, **options | repeated))
         validate(schedule)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ppsim.actions import Kind, is_backward
 from ppsim.base.errors import BuildError, shown
-from ppsim.base.units import rounded_up
+from ppsim.base.units import counted, rounded_up
 from ppsim.costs.table import CostModel, CostTable
 from ppsim.engines.running import makespan_of
 from ppsim.families.interleaved import interleaved_one_forward_one_backward
@@ -179,7 +179,9 @@ def _chosen(schedule: ScheduleColumns, stages: str, what: str) -> np.ndarray:
     most = int(schedule.stages_held.max())
     first = int(match[1]) if match else most
     if not 1 <= first <= most:
-        raise BuildError(f"{what}={shown(stages)}: each device has {most} stage(s); use first:N, N from 1 to {most}")
+        raise BuildError(
+            f"{what}={shown(stages)}: each device has {counted(most, 'stage')}; use first:N, N from 1 to {most}"
+        )
     device, stage = schedule.holdings.T
     position = np.zeros((schedule.devices, schedule.num_stages), np.int64)  # of a stage among those of its device
     position[device, stage] = np.arange(len(device)) - np.searchsorted(device, device)
