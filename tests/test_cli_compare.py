@@ -226,7 +226,7 @@ def test_the_chart_takes_the_options_of_drawing_and_without_a_chart_they_are_ref
     assert outcome.status == 0
     text = (tmp_path / "x.svg").read_text()
     assert ">critical path<" in text
-    assert ">activations of the fullest device (0)<" in text
+    assert ">activations of the fullest device (0); thin: others<" in text
     assert DARK.paper in text
     assert "needs --gantt" in ppsim("compare", UNIT_COSTS, "--theme", "dark").err
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from charts import block_names, common_title, legend_entries, local_stage, make_boxes, sizes_text
-from random_runs import rerun
 
 import ppsim
 from ppsim.actions import Kind
@@ -98,10 +97,3 @@ def test_sizes_name_what_differs_from_one_stage_a_device():
     assert sizes_text(ppsim.build("seq1f1b", devices=2, microbatches=4, slices=2)).endswith(
         "4 microbatches, 2 slices each"
     )
-
-
-def test_a_timeline_too_short_to_draw_is_an_error():
-    long = run()
-    timeline = rerun(long, seconds=long.plan.row_lengths * 1e-250)
-    with pytest.raises(ppsim.ConfigError, match="too short to draw"):
-        make_boxes(timeline)

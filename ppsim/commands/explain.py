@@ -180,7 +180,7 @@ def _answer(found: Explanation, steps: list[str], verbose: bool) -> Iterator[str
     labelled = [("gain" * (not number), *gain) for number, gain in enumerate(gains)]
     yield from with_remarks([*_facts(found, steps), ("", "", ""), *labelled, _trust(found, verbose)])
     for rows in _tables(found).values() if verbose else ():
-        is_text = [number for number, cell in enumerate(rows[0].values()) if isinstance(cell, str)]
+        is_text = {number for number, cell in enumerate(rows[0].values()) if isinstance(cell, str)}
         lines = [[_cell(head, cell) for head, cell in row.items()] for row in rows[:MAX_ROWS]]
         yield from ("", *aligned([[*map(str.strip, rows[0])], *lines], is_text), *more_lines(len(rows) - MAX_ROWS, ""))
     yield from [""] * verbose

@@ -23,7 +23,7 @@ from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import Candidate, memory_limit, own_changes
-from ppsim.studies.sweep import ASYNCHRONOUS, Sweep
+from ppsim.studies.sweep import ASYNCHRONOUS, Sweep, best_first, compared_measure
 
 TABLES = (".csv", ".md", ".tex")
 TIGHT, OVER = "*", "!"  # marks of a peak in memory that should stay free, and of one above the memory
@@ -85,8 +85,8 @@ def _answer(found: Sweep, source: ConfigSource, verbose: bool) -> Iterator[str]:
     `verbose` adds a row per point and every rule.
     """
     ran = [point for point in found.points if point.measures is not None]
-    measure, marks = found.compared, _marks(ran, source)
-    ranked = found.best_first(lambda one: ("", TIGHT, OVER).index(marks[id(one)]))
+    measure, marks = compared_measure(found), _marks(ran, source)
+    ranked = best_first(found, lambda one: ("", TIGHT, OVER).index(marks[id(one)]))
     best = ranked[0] if ranked and marks[id(ranked[0])] != OVER else None
     of_all = f"{len(ran)} of {len(found.points)} ran"
     if best is None:

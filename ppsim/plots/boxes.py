@@ -12,7 +12,6 @@ import numpy as np
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plots import palette
@@ -27,7 +26,6 @@ SECOND, REVERSE = "second stage of the device", "enters at the other end"  # wha
 _SLOW = 3  # slow devices that a title names
 _EVEN = 0.02  # of a usual box: boxes this close to it are equal to it
 _NUMBERED = 0.75  # of a device's boxes of a kind: if fewer hold a number, none has one
-SHORTEST = 1e-200  # seconds; for shorter timelines, pixels per second overflow
 
 
 @dataclass(frozen=True)
@@ -255,9 +253,7 @@ def halves(edges: tuple[float, float]) -> tuple[tuple[float, float], tuple[float
 
 
 def make_boxes(timeline: TimelineColumns) -> Boxes:
-    """Return the boxes of a timeline, device by device in time order; ConfigError if it is too short to draw."""
-    if 0 < makespan(timeline) < SHORTEST:
-        raise ConfigError(f"a makespan of {makespan(timeline):g} s is too short to draw; give costs in seconds")
+    """Return the boxes of a timeline, device by device in time order."""
     schedule, plan = timeline.schedule, timeline.plan
     row = plan.first_rows
     local, reverse = local_stage(schedule)

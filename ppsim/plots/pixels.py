@@ -11,11 +11,12 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.boxes import SHORTEST, Boxes, halves
+from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.lanes import LaneSpans, band, lane_edges
 from ppsim.plots.palette import Theme, from_linear, light_of
 
 _SHORT_PERIOD = 12.0  # reference pixels: mixtures of longer periods keep their actions, in a picture that need not mix
+_SHORTEST = 1e-200  # seconds; of shorter times, pixels per second overflow
 _CHANGE = 0.097  # of a repetition's time: if the part of a kind changes by more up to the next one, a mixture ends
 
 
@@ -47,7 +48,7 @@ def mixing_scale(boxes: Boxes) -> float:
 
     In low rows slots always do, and boxes that can be mixed over a short period.
     """
-    median, period = (max(seconds, SHORTEST) for seconds in (boxes.median, boxes.period))
+    median, period = (max(seconds, _SHORTEST) for seconds in (boxes.median, boxes.period))
     is_short = _SHORT_PERIOD / period * boxes.plain
     return np.inf if boxes.plain and boxes.slot.any() else max(scale.SHARP / 2 / median, is_short)
 

@@ -68,21 +68,6 @@ class Sweep:
         """The combinations whose worker died each time, each with the cause as `refused`; they have no result."""
         return [{**one.changes, "refused": one.refused} for one in self.points if is_left_out(one.refused)]
 
-    @property
-    def compared(self) -> Measure:
-        """The measure that ranks the points: tokens per second, or else the step of equal work, or the bubble."""
-        ran = [point for point in self.points if point.measures is not None]
-        if ran and all(point.tokens_per_second is not None for point in ran):
-            return MEASURES["tokens_per_second"]
-        bubble = "steady_bubble_fraction" if any(map(_is_asynchronous, ran)) else "bubble_fraction"
-        return MEASURES[bubble if {"schedule.microbatches", "schedule.devices"} & {*self.keys} else "iteration_time"]
-
-    def best_first(self, fit: Callable[[Candidate], int]) -> list[Candidate]:
-        """Return the points that ran, best first: by how they `fit`, then those whose steps drain, then `compared`."""
-        name, sign = self.compared.name, 1 if self.compared.bigger_is_worse else -1
-        ran = [point for point in self.points if point.measures is not None]
-        return sorted(ran, key=lambda one: (fit(one), _is_asynchronous(one), sign * (one.numbers[name] or 0.0)))
-
     def to_frame(self) -> pandas.DataFrame:
         """Return the rows as a pandas table; unknown measures are NaN."""
         columns = [*self.keys, *POINT_MEASURES, "layout_string", "refused"]
@@ -160,7 +145,7 @@ class Sweep:
         if not runs:
             raise ConfigError("every point is refused; there is nothing to draw")
         fits = {id(point): fit_within(point.memory, limit or self.limit) for point, _ in runs}
-        best, *_ = self.best_first(lambda one: ("fits", "tight", "over").index(fits[id(one)]))
+        best, *_ = best_first(self, lambda one: ("fits", "tight", "over").index(fits[id(one)]))
         memory = MEASURES["peak_memory" if None not in [run["peak_memory"] for _, run in runs] else "peak_activations"]
         counts = [as_number(point.changes.get("schedule.microbatches")) or 1.0 for point, _ in runs]
         work = counts if len({*counts}) > 1 else [1.0] * len(runs)
@@ -407,6 +392,23 @@ def as_number(value: Any) -> float | None:
         numbers = _in_one_unit([value])
         return None if numbers is None else numbers[0]
     return float(value) if is_number(value) else None
+
+
+def compared_measure(found: Sweep) -> Measure:
+    """Return the measure that ranks points: tokens per second, or else the step of equal work, or the bubble."""
+    ran = [point for point in found.points if point.measures is not None]
+    if ran and all(point.tokens_per_second is not None for point in ran):
+        return MEASURES["tokens_per_second"]
+    bubble = "steady_bubble_fraction" if any(map(_is_asynchronous, ran)) else "bubble_fraction"
+    return MEASURES[bubble if {"schedule.microbatches", "schedule.devices"} & {*found.keys} else "iteration_time"]
+
+
+def best_first(found: Sweep, fit: Callable[[Candidate], int]) -> list[Candidate]:
+    """Return the points that ran, best first: by how they `fit`, whether steps drain, then `compared_measure`."""
+    measure = compared_measure(found)
+    sign = 1 if measure.bigger_is_worse else -1
+    ran = [point for point in found.points if point.measures is not None]
+    return sorted(ran, key=lambda one: (fit(one), _is_asynchronous(one), sign * (one.numbers[measure.name] or 0.0)))
 
 
 def _is_asynchronous(point: Candidate) -> bool:
