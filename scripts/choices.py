@@ -247,6 +247,8 @@ def _published(name: str, config: Config) -> dict[str, Any]:
     A device may hold what `choose` lets it hold, or what the published layout needs by this model if that is more.
     Both steps are the simulated ones, without what stragglers cost; the best is the fastest point, not the simplest.
     """
+    if version := next((SOFTWARE[key] for key in SOFTWARE if name.startswith(key)), None):
+        config = config.changed({"layout.framework": version})
     given = config.simulate()
     assert given.peak_memory is not None  # noqa: S101 - every config here has a model
     peak, device = float(given.peak_memory.max()), config.costs.cluster.device  # type: ignore[attr-defined]
@@ -320,8 +322,7 @@ def _space(name: str, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
         free["layout.partition"] += _equal_stages(config, 1) if name.startswith(COUNTED_STAGES) else ()
     if name in PAPERS:
         del free["layout.sharding"]
-    version = next((SOFTWARE[key] for key in SOFTWARE if name.startswith(key)), None)
-    return dict((config.changed({"layout.framework": version}) if version else config).data), free
+    return dict(config.data), free
 
 
 def _config(name: str, config: Config) -> dict[str, Any]:

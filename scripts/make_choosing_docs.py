@@ -47,14 +47,11 @@ NO_RECOMPUTE = (
     "recomputation was usual before 2022, when Korthikanti et al. published what it costs."
 )
 FEWER_DEVICES = "half as many devices in a pipeline idle less, and need nearly all of the usable memory."
-LARGE_MICROBATCHES = (
-    "faster, as similar runs were: experts inside a node exchange nothing between nodes, and microbatches of 4 keep "
-    "the kernels busy. Full recomputation makes the room. XTuner ran this model in bf16 on 256 H800 both ways: with "
-    "microbatches of 4 and full recomputation 2,048 sequences take 21.3 to 21.7 s, with microbatches of 1 and modules "
-    "22.4 s (InternLM/xtuner@b934f462). Our model gives this change less than it gained. But the run took 81.4 s, 7 % "
-    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so over a quarter of this regret is "
-    "an error of our prices. The ModelZoo's pipeline of the same groups with DeepEP takes 17.6 s for 2,048 "
-    "sequences, which is 70.4 s for those of the run."
+EXPERTS_IN_A_NODE = (
+    "faster, as a similar run was: experts inside a node exchange nothing between nodes, and without tensor groups "
+    "kernels are larger. The ModelZoo's pipeline of the published groups with DeepEP takes 17.6 s for 2,048 sequences, "
+    "which is 70.4 s for those of the run. But the run took 81.4 s, 9 % less than its predicted step: in fp8 on H100 "
+    "two streams are priced too slow, so a third of this regret is an error of our prices."
 )
 MICROBATCHES = (
     "Larger microbatches did make such runs faster: with 4 in place of 1, Qwen3 30B on 8 B200 took 9.8 s in place of "
@@ -103,7 +100,7 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "256 B200 with 1 (26.04.01). On B200 they need stages of other sizes to fit. " + MICROBATCHES,
     "nemotron-340b-128xgb200": "faster by our model: half the pipeline idles less, and with gradients in bf16, as the "
     "run had, it has room for sixteen stages per device and microbatches of 2.",
-    "qwen3-235b-256xh100": LARGE_MICROBATCHES,
+    "qwen3-235b-256xh100": EXPERTS_IN_A_NODE,
 }
 SAID = {  # what an expert would say about a line
     "zero-bubble-28b-32xa100": "Plausible: a pipeline of 32 devices was the paper's subject; tensor and data "
