@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -336,6 +337,12 @@ def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
     more = run_ppsim("choose", LLAMA, *free, "--verbose").out
     for part in ("points: ", "--num-layers 32", "torchtitan, 0.3.0:", "config:"):
         assert part in more
+
+
+def test_only_the_document_searches_the_front(monkeypatch):
+    choice = import_module("ppsim.studies.choose").Choice
+    monkeypatch.setattr(choice, "front", property(lambda _: pytest.fail("it takes a search")))
+    assert run_ppsim("choose", LLAMA, "--free", "schedule.name=1f1b").status == 0
 
 
 def test_the_document_ends_in_a_config_that_can_be_read(tmp_path):

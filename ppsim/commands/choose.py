@@ -245,7 +245,7 @@ def _straggler_lines(found: Choice) -> Iterator[str]:
 
 
 def _table(found: Choice, shown: list[Candidate]) -> list[str]:
-    """Return the table of ideas, and the point with the least memory if it is none of them."""
+    """Return the table of ideas, and the simulated point with the least memory if it is none of them."""
     config, first = found.space.config, found.ranked[0]
     smallest = found.smallest or first
     is_shown = any(one.changes == smallest.changes for one in shown) or smallest.numbers["peak_memory"] is None
@@ -260,7 +260,7 @@ def _table(found: Choice, shown: list[Candidate]) -> list[str]:
     ]  # fmt: skip
     lines = aligned([[*rows[0]], *([*row.values()] for row in rows)], left=2, narrow=True)
     if not is_shown:
-        lines[-1] += "  least memory" if len(lines[-1]) + 14 <= line_width() else ""
+        lines[-1] += "  less memory" if len(lines[-1]) + 13 <= line_width() else ""
     return [*lines, *more_lines(len(found.ranked) - len(shown), ": -v")]
 
 

@@ -59,9 +59,9 @@ class BestFirstSearch:
 
     def __init__(
         self, space: Space, headroom: float, top: int, executor: Executor, store: Store | None = None,
-        certain: bool = False,
+        certain: bool = False, with_front: bool = False,
     ):  # fmt: skip
-        self.space, self.top, self.executor, self.store = space, top, executor, store
+        self.space, self.top, self.executor, self.store, self.with_front = space, top, executor, store, with_front
         self.limit = memory_limit(space.config, headroom).usable
         self.source = config_source(space.config)
         self.expansion = Expansion(space, self.limit, certain)
@@ -122,7 +122,7 @@ class BestFirstSearch:
         heapq.heappush(self.heap, (step + item.stragglers, next(self.numbers), item))
 
     def _next_round(self) -> tuple[list[_Item], list[_Item]]:
-        """Return the next layouts and points that can be ranked or be on the front."""
+        """Return the next layouts and points that can be ranked, or be on the front if it is searched."""
         layouts: list[_Item] = []
         points: list[_Item] = []
         while self.heap and len(layouts) < self.max_layouts and len(points) < self.max_points:
@@ -136,12 +136,12 @@ class BestFirstSearch:
         return layouts, points
 
     def _matters(self, step: float, item: _Item) -> bool:
-        """Return True if a point with at least this expected step can be ranked or be on the front."""
+        """Return True if a point with at least this expected step can be ranked, or be on the front."""
         own = self.fastest.get(idea_of(item.changes), np.inf) if item.keeps is None else np.inf
         if rounded(step) <= min(self._last_ranked(), rounded(own * (1 + SAME))):
             return True
         simulated = step - item.stragglers
-        return not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
+        return self.with_front and not any(one.step <= simulated and one.memory <= item.memory for one in self.front)
 
     def _expand(self, layouts: list[_Item]) -> None:
         """Queue the points of these layouts with their bounds."""
