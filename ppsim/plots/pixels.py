@@ -104,8 +104,9 @@ def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) 
 
     def beside(sign: int, own: np.ndarray, other: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the far end of the repetition on one side, how much the next one differs, and its parts."""
-        long = np.nan_to_num(np.where(np.isnan(own), other, own), nan=boxes.period)[mine]
-        long = np.clip(long, 1e-6 * boxes.period, 2.0 * boxes.period)[np.clip(box, 0, len(start) - 1)]
+        own, other = (column[mine][np.clip(box, 0, len(start) - 1)] for column in (own, other))
+        long = np.nan_to_num(np.where(np.isnan(own), other, own), nan=boxes.period)
+        long = np.clip(long, 1e-6 * boxes.period, 2.0 * boxes.period)
         long = sign * long * np.maximum(np.ceil(wide / long - 1e-6), 1.0)
         ends = [(middle + at * long, middle + (at + 1) * long) for at in (0, 1)]
         near, far = (np.array([shares(*span, *times) for span in spans]) for times in ends)
