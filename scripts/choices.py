@@ -66,6 +66,7 @@ LATER: dict[str, dict[str, Any]] = {
     "bridge-25.11-qwen3-235b-64xb200": {  # 16.9 s instead of 20.1 s: pull request 1760
         "schedule": {"name": "1f1b", "devices": 8, "microbatches": 128}, "layout.overlap": None,
     },
+    "bridge-26.02.01-qwen3-30b-16xh100": {"layout.cuda_graphs": True},  # pull request 4632
     "bridge-26.02.01-llama3-405b-256xgb300": {"layout.tensor": 4, "layout.context": 1},
     "bridge-26.02.01-llama3-70b-64xh100": {"layout.partition": "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL"},  # pull request 5391
     "bridge-25.11-llama3-8b-8xgb300": {"layout.microbatch_size": 4, "schedule.microbatches": 4},

@@ -48,27 +48,24 @@ NO_RECOMPUTE = (
 )
 FEWER_DEVICES = "half as many devices in a pipeline idle less, and need nearly all of the usable memory."
 EXPERTS_IN_A_NODE = (
-    "faster, as a similar run was: experts inside a node exchange nothing between nodes, and without tensor groups "
-    "kernels are larger. The ModelZoo's pipeline of the published groups with DeepEP takes 17.6 s for 2,048 sequences, "
-    "which is 70.4 s for those of the run. But the run took 81.4 s, 9 % less than its predicted step: in fp8 on H100 "
-    "two streams are priced too slow, so a third of this regret is an error of our prices."
-)
-MICROBATCHES = (
-    "Larger microbatches did make such runs faster: with 4 in place of 1, Qwen3 30B on 8 B200 took 9.8 s in place of "
-    "27.1 s. Of 44 pairs of seen steps (docs/accuracy.md) that have experts and differ in the microbatch alone, 17 "
-    "gain less than by our model and 27 more."
+    "faster, as a later run was, in another way: experts inside a node exchange nothing between nodes, and without "
+    "tensor groups kernels are larger. With DeepEP the published groups reach 276 TFLOP/s in bf16, with CUDA graphs "
+    "of the router 320, which is 70.1 and 60.5 s (Megatron-LM@f13818d6, examples/moe-modelzoo; "
+    "Megatron-Bridge@ad4138a1, skills/perf-techniques/moe-hardware-configs), where this run took 81.4 s. That is 9 % "
+    "less than its predicted step: in fp8 on H100 two streams are priced too slow, so a third of this regret is an "
+    "error of our prices."
 )
 WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is missing, or why the other layout is faster
     "bloom-176b": NO_RECOMPUTE,
     "gpt-neox-20b": NO_RECOMPUTE,
     "gpt-145b": "faster by our model: the table of the paper has TP 8 for every model from 18B on. TP 4 sends "
     "less, and with five stages per device a pipeline of 16 idles little longer than the run's.",
-    "qwen3-30b-16xh100": "faster, as similar runs were: experts inside a node exchange nothing between nodes, and "
-    "microbatches of 2 take less of the host for experts in fp8. In bf16 on the same GPUs 1,024 sequences take 28.9 s "
-    "with microbatches of 8, experts over 2 GPUs, a pipeline of 2 and full recomputation, and 42.2 s with "
-    "microbatches of 1 and experts over 16, both with a plain exchange (Megatron-Bridge, issue 949, pull request "
-    "3880). NVIDIA saved this time later in another way: with CUDA graphs and exchanges overlapped, the same groups "
-    "take 20.1 s in bf16, where this run took 29 (067f987, skills/nemo-mbridge-perf-moe-hardware-configs).",
+    "qwen3-30b-16xh100": "faster, as a later run was, in another way: experts inside a node exchange nothing between "
+    "nodes, and microbatches of 2 take less of the host for experts in fp8. With CUDA graphs and an exchange that is "
+    "overlapped, the same groups take 20.1 s in bf16 (Megatron-Bridge@067f987, "
+    "skills/nemo-mbridge-perf-moe-hardware-configs), where this run took 28.9. Experts over fewer GPUs helped in bf16 "
+    "too: 28.9 s with microbatches of 8, experts over 2 GPUs, a pipeline of 2 and full recomputation, 42.2 s with "
+    "microbatches of 1 and experts over 16, both with a plain exchange (issue 949, pull request 3880).",
     "gpt-oss-120b-64xh100": "faster, as similar runs were: the head lasts as long as some blocks, and the recipe's "
     "one stage per device waits for that with it. Five stages per device make most of the gain, and no recomputation "
     "the rest, with nearly all of the usable memory. Without any pipeline, NeMo AutoModel trains this model on 64 H100 "
@@ -79,10 +76,11 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-oss-120b-64xb200": "faster by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
-    "qwen3-235b-256xgb200": "faster, as a later run was: a short pipeline waits less, and microbatches of 2 keep the "
-    "kernels of experts in MXFP8 busy. NVIDIA's recipe for 128 GB200, without a pipeline, with experts over 64 and "
-    "exchanges overlapped, takes 38.1 s for the same sequences, so 19.1 s on 256, where this layout took 23.1 s "
-    "(Megatron-LM@d48bd6be, examples/moe_recipes; 26.04.01).",
+    "qwen3-235b-256xgb200": "faster, as later runs were: a short pipeline waits less, and microbatches of 2 keep the "
+    "kernels of experts in MXFP8 busy. On as many GPUs NVIDIA's script with microbatches of 3, experts over 64 and a "
+    "pipeline of 4 reaches 919 TFLOP/s, which is 21.1 s; without a pipeline, on 128 GPUs, 38.1 s, so 19.1 s on 256 "
+    "(Megatron-LM@f13818d6, examples/moe-modelzoo; @d48bd6be, examples/moe_recipes). Both overlap exchanges. This "
+    "layout took 23.1 s (26.04.01).",
     "qwen3-235b-256xgb300": "faster by our model: experts over 8 instead of 32 GPUs exchange fewer tokens, and half "
     "the pipeline waits less, in 236 instead of 170 GB. In bf16 NVIDIA's step with experts over 16 took 21.4 s "
     "(25.11), a later one over 32, with CUDA graphs, 22.1 s (8d0e6ce2).",
@@ -94,12 +92,14 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "deepseekv3-256xb200": "faster by our model: experts over two nodes in place of four send fewer tokens between "
     "nodes, in half the pipeline, also beside other microbatches. The run took 19.7 s (26.04.01), 8 % less than its "
     "predicted step: its exchange over four nodes may be priced too slow, which would make this regret smaller.",
-    "qwen3-235b-64xb200": "faster, as a similar run was: microbatches of 2 in place of 1 keep the kernels of experts "
-    "in MXFP8 busy, with the groups as they are. On 256 B300, which have more memory, NVIDIA's recipe has "
-    "microbatches of 2 with the same groups, and HybridEP; it trains 57 % more tokens a second than the recipe for "
-    "256 B200 with 1 (26.04.01). On B200 they need stages of other sizes to fit. " + MICROBATCHES,
+    "qwen3-235b-64xb200": "in part an error of our prices: microbatches of 2 in place of 1 keep the kernels of experts "
+    "in MXFP8 busy, with the groups as they are and stages of other sizes. NVIDIA's later recipe for 128 B200 has "
+    "microbatches of 3 and trains 10 % more sequences a second and GPU than this layout, which took 16.9 s "
+    "(Megatron-LM@d48bd6be, examples/moe_recipes; Megatron-Bridge, pull request 1760). Our model predicts 39 % more: "
+    "the later recipe 16 % too fast, this layout 6 % too slow.",
     "nemotron-340b-128xgb200": "faster by our model: half the pipeline idles less, and with gradients in bf16, as the "
-    "run had, it has room for sixteen stages per device and microbatches of 2.",
+    "run had, it has room for sixteen stages per device and microbatches of 2. NVIDIA kept this layout for batches of "
+    "32 to 512 on 128 GPUs and more (dgxc-benchmarking 26.02); it needs 105 of 178 GB.",
     "qwen3-235b-256xh100": EXPERTS_IN_A_NODE,
 }
 SAID = {  # what an expert would say about a line
