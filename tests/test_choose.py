@@ -21,6 +21,7 @@ from ppsim.analysis import (
     memory_bound,
     step_bound,
 )
+from ppsim.commands.choose import choice_lines
 from ppsim.config import config_yaml
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.launch import flags_in
@@ -42,6 +43,8 @@ SMALL = {
     "optimizer": "sync",
 }  # fmt: skip
 NAMES = ["gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v", "chimera", "bpipe", "dualpipe"]
+
+SPLIT = {"layout.overlap_data": False, "layout.overlap_tensor": False}  # what a split backward needs
 
 
 def _candidate(step, **changes):
@@ -255,6 +258,27 @@ def test_flags_of_an_answer_read_back_to_its_step(framework):
     assert isinstance(flags, list)
     back = ppsim.from_launch("Megatron-LM", " ".join(["pretrain_gpt.py", *flags]), gpus=8, hardware=SMALL["hardware"])
     assert back.simulate().iteration_time == found.best.run.iteration_time
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "changes", "flag"),
+    [
+        ("mixtral-8x7b-64xh100", "Megatron-LM", {"layout.recompute": "full"}, "--recompute-num-layers 1"),
+        ("qwen3-235b-256xgb200", "Megatron-LM", {}, "--moe-flex-dispatcher-backend hybridep"),
+        ("llama-3-8b-8xh100", "Primus", {"schedule.name": "zb-v", **SPLIT}, 'pp_algorithm: "zbv-formatted"'),
+        ("llama-3-8b-8xh100", "PyTorch", {"layout.framework": "torchtitan"}, "--compile.enable"),
+    ],
+)
+def test_the_page_prints_every_flag_that_the_layout_changes(name, framework, changes, flag):
+    config = ppsim.load_config(Path(LLAMA).with_name(f"{name}.yaml")).changed(changes)
+    found = ppsim.choose(config, only={"layout.partition": ["balanced"]}, framework=framework, headroom=0)
+    printed = " ".join("\n".join(choice_lines(found)).partition("\nrun")[2].split())
+    best, launcher = found.best.config, "torchtitan" if framework == "PyTorch" else framework
+    schedule, gpus = {"name": "1f1b", "devices": 1, "microbatches": 1}, best.costs.gpus(best.schedule["devices"])
+    of_model = flags_in(launcher, best.changed({"schedule": schedule, "layout": {"data": gpus, "recompute": "none"}}))
+    assert flag in printed
+    of_layout = [one for one in flags_in(launcher, best) if one not in of_model and one[-2:] != " 1" and len(one) < 90]
+    assert [one for one in of_layout if one not in printed] == []
 
 
 def test_old_versions_are_searched_for_what_they_have():

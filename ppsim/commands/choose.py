@@ -55,7 +55,8 @@ SIZES = {"TP": Key.TENSOR, "CP": Key.CONTEXT, "EP": Key.EXPERT, "PP": Key.DEVICE
 MAX_ROWS = 7
 OF_A_LAYOUT = (
     "-parallel", "-batch-size", "recompute", "optimizer", "layout", "sharding", "overlap", "microbatch", "fsdp",
-    "cuda-graphs", "checkpoint:", "loss-fusion",
+    "cuda-graphs", "checkpoint:", "-fusion", "dispatcher", "grouped-gemm", "in-bf16", "fp8", "exp-avg", "compile",
+    "pipeline", "algorithm", "persist", "dataloader", "num-chunks",
 )  # fmt: skip
 Free = Annotated[
     list[str] | None,
@@ -317,7 +318,7 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
 
 def _is_of_a_layout(flag: str) -> bool:
     """Return whether a flag belongs to the layout and not to the model; groups of one GPU need none."""
-    is_one = flag.endswith(" 1") and "batch" not in flag
+    is_one = flag.endswith(" 1") and "-parallel" in flag.replace("_", "-") and "batch" not in flag
     return not is_one and any(part in flag.replace("_", "-") for part in OF_A_LAYOUT)
 
 

@@ -147,7 +147,8 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     if model.experts:
         yield from job.flags(*ROWS["expert_layout"])
         if layout.chosen("expert_exchange") == "hierarchical":
-            yield "--moe-flex-dispatcher-backend deepep"
+            # HybridEP reaches GPUs of other hosts over NVLink, DeepEP 8 of one (core/transformer/moe/README.md)
+            yield f"--moe-flex-dispatcher-backend {'hybridep' if costs.cluster.gpus_per_node > 8 else 'deepep'}"
     yield from job.flags(*ROWS["layout"])
     yield f"--global-batch-size {layout.microbatch_size * layout.data * schedule.microbatches_of_a_step}"
     if schedule.devices > 1 and not is_hybrid(model):

@@ -162,7 +162,7 @@ class Space:
         if alone and (point.get(Key.EXCHANGE) == "hierarchical" or two_streams):
             return False
         fsdp = point.get("layout.sharded") or point.get("layout.sharded_gradients")
-        if two_streams and (fsdp or point.get(Key.RECOMPUTE_LEVEL) == "full"):  # see `combines`
+        if two_streams and (fsdp or not self.combines(point)):
             return False
         if size(Key.TENSOR) == 1 or not point.get(Key.SEQUENCE, True):
             point.pop(Key.OVERLAP_TENSOR, None)
