@@ -98,6 +98,31 @@ def test_the_title_is_followed_by_the_costs():
     assert "F 1 s · B 2 s" in words_of(compared([run(), run("gpipe")], labels=False))
 
 
+def test_names_of_areas_are_on_one_row_where_rows_have_gaps():
+    model = ppsim.load_config(ROOT / "configs" / "llama-3-70b-64xh100.yaml")
+    for options in ({"memory": True}, {"width": 3.3}):
+        names = rows_of(model.simulate().plot(**options))[0].numbers()
+        assert {"F + B", "B"} <= {name.get_text() for name in names}
+        assert len({name.get_position()[1] for name in names}) == 1
+
+
+@pytest.mark.parametrize("width", [3.3, 5, 7])
+def test_words_and_rows_have_one_left_edge_and_a_legend_parts_no_group(width):
+    schedule = {"name": "1f1b", "devices": 8, "microbatches": 16}
+    found = ppsim.compare({"schedule": schedule, "memory_limit": 6}, ["1f1b", "zb-v", "dualpipe"])
+    figure = found.plot(memory=True, width=width)
+    left, legend = figure.axes[0].get_position().x0, [text for text in figure.texts if text.get_gid() == "legend"]
+    outside = [text for text in figure.texts if text not in legend and text.get_ha() == "left"]
+    words = [text for text in outside if not text.get_text().startswith("per device")]  # beside the title
+    assert {text.get_text() for text in words} >= {"8 devices, 16 microbatches", "1f1b", "zb-v", "dualpipe"}
+    swatches = [part.get_window_extent().x0 for part in figure.artists if type(part).__name__ == "Rectangle"]
+    for x in (*(text.get_position()[0] for text in words), min(swatches) / figure.bbox.width):
+        assert x == pytest.approx(left)
+    lines = {text.get_text().split(",")[0].split(" of ")[0]: text.get_position()[1] for text in legend}
+    for group in ({"activations", "limit 6 activations", "over the limit"}, {"2nd stage", "enters at the other end"}):
+        assert len({lines[name] for name in group & {*lines}}) == 1
+
+
 def test_areas_of_narrow_actions_have_the_names_of_their_kinds():
     costs = ppsim.Costs(forward=1, input_grad=1, weight_grad=1)
     for theme in ("light", "grey"):
@@ -382,18 +407,19 @@ def test_the_critical_path_is_a_line_along_its_boxes():
     ("costs", "memory", "words", "peak"),
     [
         (ppsim.Costs(), True, "activations, 4", "4"),
-        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), True, "memory, 6 GB", "6.00 GB"),
+        (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), True, "memory (GB), 6", "6.00 GB"),
         (ppsim.Costs(activation_bytes=1e9, weight_bytes=2e9), "activations", "activations, 4", "6.00 GB"),
-        (ppsim.Costs(activation_bytes=1e6, weight_bytes=2e6), "bytes", "memory, 6 MB", "6.00 MB"),
+        (ppsim.Costs(activation_bytes=1e6, weight_bytes=2e6), "bytes", "memory (MB), 6", "6.00 MB"),
     ],
 )  # fmt: skip
 def test_memory_over_time_stands_under_the_chart_with_its_unit(costs, memory, words, peak):
     timeline = run(costs=costs)
     figure = timeline.plot(memory=memory)
-    name, tick = words.split(", ")
-    head = "peak" if peak.endswith("B") else "peak activations"
-    assert {f"{name} of the fullest device (0); thin: others", head, peak} <= set(words_of(figure))
+    title, tick = words.split(", ")
+    name, head = title.split(" (")[0], "peak" if peak.endswith("B") else "peak activations"
+    assert {title, f"{name} of the fullest device (0); thin: others", head, peak} <= set(words_of(figure))
     assert figure.axes[1].get_yticklabels()[-1].get_text() == tick
+    assert "GB" in words_of(timeline.plot(memory=memory, width=3.3)) or not title.endswith("(GB)")  # a low strip
     assert figure.axes[1].get_xlim() == (0, timeline.makespan)
 
 
@@ -809,7 +835,7 @@ def test_a_comparison_has_a_column_of_peaks_and_marks_those_over_the_limit():
     assert [text.get_color() == LIGHT.limit for text in peaks.values()] == [False, True]
     strips = ppsim.compare(config, ["1f1b", "gpipe"]).plot(memory=True).axes[1:4:2]
     ticks = [[label.get_text() for label in axes.get_yticklabels()] for axes in strips]
-    assert ticks == [["76.4 GB"], ["76.4", "314 GB"]]  # far below the highest peak, the limit would meet 0
+    assert ticks == [["76.4"], ["76.4", "314"]]  # far below the highest peak, the limit would meet 0
 
 
 def test_an_optimizer_step_begins_with_a_line():
@@ -1114,13 +1140,15 @@ def test_entries_of_a_legend_follow_each_other_without_holes():
     assert max(gaps) == pytest.approx(min(gaps), abs=3)
 
 
-def test_titles_of_sweeps_have_the_costs_and_units_of_stills():
+def test_titles_of_sweeps_have_the_costs_and_units_of_stills_in_words():
     sizes = {"name": "1f1b", "devices": 4, "microbatches": 8}
     for costs in ({}, {"latency": 0.1}, {"latency": 0.05}, {"forward": 0.2}, {"forward": 2e-3}):
         config = {"schedule": sizes, "costs": costs}
         still = run(costs=ppsim.Costs(**costs)).plot(labels=False)
-        title = ppsim.sweep(config, {"schedule.devices": [4]}, workers=1).name
-        assert title.partition(" · ")[2] in [text.get_text() for text in still.texts]
+        title = ppsim.sweep(config, {"schedule.devices": [4]}, workers=1).name  # of any schedule, also without B
+        assert title.partition(" · ")[2].replace("forward", "F").replace("backward", "B") in [
+            text.get_text() for text in still.texts
+        ]
 
 
 def test_schedules_off_a_front_are_named_at_their_slowest_run_and_equal_ones_are_one():

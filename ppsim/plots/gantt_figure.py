@@ -16,9 +16,9 @@ from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
 from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
-from ppsim.plots.legend import TITLE, Legend, Texts, Writer, write_title
+from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
-from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.memory_strip import MemoryStrip, draw_memory, level_text
 from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed, mixing_scale
@@ -37,7 +37,6 @@ _SPACES_OF_COLUMN = 20, 9, 28  # of the same
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 18  # pixels: memory of one schedule, of several, in a column
 _TICK = 16  # pixels from the name of the last row to the first tick of memory
 _APART = 18  # pixels between two numbers
-_ROWS = 13  # pixels for the name of the rows
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class _FigureLayout:
     """Places in reference pixels."""
 
     width: float
+    margin: float  # left end of all
     # left, right: ends of the rows
     left: float
     right: float
@@ -82,7 +82,7 @@ class _FigureLayout:
 
 
 def prepare_rows(ax: Axes, boxes: Boxes, labels: Sequence[str], theme: Theme, row: float) -> None:
-    """Give each device a row, device 0 on top, and label those at 1, 2, 4 ... steps, and the last."""
+    """Give each device a row, device 0 on top, and label those at 1, 2, 4 ... steps."""
     devices = len(labels)
     ax.set_ylim(devices - 0.5, -0.5)
     named = scale.named_devices(devices, row)
@@ -99,10 +99,10 @@ def _lay_out(
     is_wide, several = width >= _WIDE, len(blocks) > 1
     names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if several else 0.0
     labels = [label for block in blocks for label in block.labels[-1:] + block.labels[:1]]
-    labels += [strip.amount(level) for level in (strip.top, strip.limit or 0.0)] if strip else []
+    labels += [level_text(level) for level in (strip.top, strip.limit or 0.0)] if strip else []
     digits = max(text_width(label, 11) for label in labels)
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
-    rows = left + _ROWS * (blocks[0].labels[0] == "0") + digits + 8
+    rows = left + AXIS_NAME * (blocks[0].labels[0] == "0" or strip is not None) + digits + 8
     wide = _widths(blocks, heads)
     shown, below = [at for at in wide if wide[at]], 16.0 * (names > right - rows - sum(wide.values()))
     is_over = any(block.is_over for block in blocks)  # what is over its limit keeps its peak
@@ -113,7 +113,7 @@ def _lay_out(
     beside = right - sum(wide[at] for at in shown)
     above, between, axis = (_ABOVE, _BETWEEN, _AXIS) if is_wide else _SPACES_OF_COLUMN
     below, high = below * several, high * (strip is not None)
-    return _FigureLayout(width, rows, right, columns, beside, below, high, above + below, between, axis)
+    return _FigureLayout(width, left, rows, right, columns, beside, below, high, above + below, between, axis)
 
 
 def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
@@ -145,15 +145,14 @@ def compose(
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
-    named = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
-    strip = replace(named, symbol="") if named and pixels < _WIDE else named  # the legend and the peak name it
+    strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     layout = _lay_out(blocks, heads, pixels, strip)
     second, wanted = layout.room / (longest or 1.0), lines
     lines, every = wanted.drawn(_in_equal_rows([block.boxes for block in blocks], pixels), second)
     heights = _row_heights(every, pixels)
     slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
-        every, theme, lines, memory=named, second=second, rows=heights, slowest=slowest,
+        every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
     several, digit = len(blocks) > 1, width_of_digit()
@@ -161,13 +160,12 @@ def compose(
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
     if numbered and any(marks.has_numbers(*one, second, digit) for one in single):
         texts = texts._replace(notes=[*texts.notes, "numbers are microbatches"])
-    left = layout.left if pixels >= _WIDE else 4.0  # of the legend
     texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (layout.above + layout.between + (layout.memory + air if memory else 0))
     spare = _SPARE * (several and pixels >= _WIDE)
-    writer = Writer(pixels, head + spare + tall + layout.axis + legend.height(layout.right - left) + 6, theme)
+    writer = Writer(pixels, head + spare + tall + layout.axis + legend.height(layout.room) + 6, theme)
     of_all = f" of {', '.join(block.name for block in blocks)}" * several
     words = (" ".join(text.split("\n")) for text in (texts.title, texts.lead) if text)
     writer.figure.alt = f"Gantt chart{of_all}: {'. '.join(words)}"
@@ -176,7 +174,8 @@ def compose(
     for at, x in layout.columns.items():
         writer.write(x, head - 3, heads[at], ha="right", color=theme.quiet)
     found, y = [], head + spare
-    writer.name_rows(blocks[0].labels, layout.left - 8, y + layout.above + rows[0] / 2, rows[0])
+    if blocks[0].labels[0] == "0":  # else they have names of their own
+        writer.name_axis("device", layout.margin, y + layout.above + rows[0] / 2, rows[0])
     for number, (block, boxes, high) in enumerate(zip(blocks, every, rows, strict=True)):
         y += layout.above
         _write_numbers(writer, layout, block, y, several)
@@ -192,11 +191,15 @@ def compose(
         if strip is not None:
             area = writer.axes(layout.left, y + air, layout.room, layout.memory, sharex=ax)
             draw_memory(area, strip, number, makespan(boxes.timeline), theme, heights[number] >= LOWEST_DETAIL)
+            if number == 0:  # below the rows, whose name is above
+                name = strip.title if pixels >= _WIDE else strip.symbol or strip.name
+                middle = max(layout.memory / 2, text_width(name, _SUBTITLE) / 2 - air)
+                writer.name_axis(name, layout.margin, y + air + middle)
             y += air + layout.memory
         y += layout.between
     ends = [makespan(boxes.timeline) for boxes in every]
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
-    legend.draw(writer, left, y + layout.axis, layout.right - left)
+    legend.draw(writer, layout.left, y + layout.axis, layout.room)
     return found
 
 

@@ -13,7 +13,7 @@ from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
-from ppsim.plots.legend import Legend, Texts, Writer, write_title
+from ppsim.plots.legend import AXIS_NAME, Legend, Texts, Writer, write_title
 from ppsim.plots.palette import label_colour, theme_of
 from ppsim.plots.scale import named_devices, number_text, round_ticks, time_text
 from ppsim.timeline import TimelineColumns
@@ -48,7 +48,7 @@ def draw_ledger(
         notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average, by cause below"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
-        named = 13 * (labels[0] == "0")  # pixels of the word before the numbers
+        named = AXIS_NAME * (labels[0] == "0")
         left = margin + named + max(text_width(label, _SIZE) for label in labels) + 8
         room = wide - left - max(margin, 9)
         below = text_width(title, 14, True) + text_width(notes[0], _SIZE) > room - 14
@@ -93,6 +93,7 @@ def draw_ledger(
         style["bbox"] = {"facecolor": colours.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
         for device, idle in enumerate(reached.tolist() if is_named else ()):
             ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
-        writer.name_rows(labels, left - 8, top + rows / 2, rows)
+        if labels[0] == "0":
+            writer.name_axis("device", margin, top + rows / 2, rows)
         legend.draw(writer, left, top + rows + _AXIS, room)
     return writer.figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +20,20 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
-from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip
+from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip, level_text
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import LOWEST_DETAIL
 
-TITLE = 14  # pixels, as all sizes below
+TITLE, AXIS_NAME = 14, 13  # pixels, as all sizes below
 _SHORTER = {
     "gradient": "grad.",
     "second": "2nd",
+    " of the device": "",
     " of the fullest device": ", fullest device",
     "; thin: others": "",
 }  # in a column
+_GROUPS = {"slot": "kind", "plain": "kind", "idle": "kind", "reverse": "stage", "steps": "lane"}  # by sort of entries
 _SHORT = re.compile("|".join(_SHORTER))
 _LINE, _WIDE, _SWATCH, _SPACE, _SIZE = (16, 18), 500, 12, 12, 11  # lines of legends narrower than 500 are low
 
@@ -55,11 +58,10 @@ class Writer:
         style = {"color": self.theme.text, "va": "baseline", "fontsize": font_points(size * POINTS), **style}
         return self.figure.text(x / self.wide, 1 - y / self.high, text, parse_math=False, **style)
 
-    def name_rows(self, labels: Sequence[str], right: float, middle: float, high: float) -> None:
-        """Write "device" once before the labels of rows, which end at `right`, unless these have names of their own."""
-        if labels[0] == "0":
-            size, x = min(_SIZE, _SIZE * high / text_width("device", _SIZE)), right - text_width(labels[-1], 11) - 2
-            self.write(x, middle, "device", size, color=self.theme.quiet, va="center", rotation=90, ha="right")
+    def name_axis(self, name: str, left: float, middle: float, high: float = np.inf) -> None:
+        """Write the name of an upright axis, at most `high`, before its labels; `AXIS_NAME` is its width."""
+        size, style = min(_SIZE, _SIZE * high / text_width(name, _SIZE)), {"color": self.theme.quiet, "rotation": 90}
+        self.write(left + AXIS_NAME - 2, middle, name, size, **style, va="center", ha="right")
 
     def axes(self, left: float, top: float, width: float, height: float, **style: Any) -> Axes:
         """Add axes."""
@@ -86,6 +88,7 @@ class _Line:
 
     text: str
     style: dict[str, Any]
+    group: str
 
 
 class Legend:
@@ -111,25 +114,26 @@ class Legend:
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
         waited = " that a device waits for" * lines.waited
         for name, dashes in DASHES.items() if lines.transfers else ():
-            self._add(f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
+            self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if lines.has_path:
-            self._add("critical path", color=theme.critical, linewidth=2.2 * POINTS)
+            self._add("path", "critical path", color=theme.critical, linewidth=2.2 * POINTS)
         found = {one.what for one in slowest}
         if "stall" in found:
-            self._add("stall", color=theme.limit, linewidth=2 * POINTS)
+            self._add("slow", "stall", color=theme.limit, linewidth=2 * POINTS)
         if "longer" in found:
             most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
-            self._add(f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
+            self._add("slow", f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
         if memory:
             devices = sorted({*map(memory.fullest, range(len(memory.curves)))})
             own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)
             thin = "; thin: others" * (max(rows) >= LOWEST_DETAIL and max(map(len, memory.curves)) > 1)
-            self._add(f"{memory.name} of the fullest device{own}{thin}", color=theme.memory, linewidth=1.3 * POINTS)
+            words = f"{memory.name} of the fullest device{own}{thin}"
+            self._add("memory", words, color=theme.memory, linewidth=1.3 * POINTS)
         if memory and memory.limit is not None:
-            words = memory.amount(memory.limit) + " activations" * (not memory.symbol)
-            self._add(f"limit {words}", color=theme.limit, **LIMIT)
+            words = f"limit {level_text(memory.limit)} {memory.symbol or memory.name}"
+            self._add("memory", words, color=theme.limit, **LIMIT)
             if memory.is_over:
-                self._add("over the limit", color=theme.limit, linewidth=OVER * POINTS)
+                self._add("memory", "over the limit", color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         remarks += ["later stages have no marks: actions too narrow"] if unmarked and "stage" not in marked else []
@@ -138,20 +142,21 @@ class Legend:
         if not is_wide:
             self.entries = [replace(one, text=_SHORT.sub(lambda word: _SHORTER[word[0]], one.text))
                             for one in self.entries]  # fmt: skip
-        self.first_remark = self.entries[-len(remarks)] if remarks else None  # begins a line
 
-    def _add(self, text: str, **style: Any) -> None:
-        self.entries.append(_Line(text, style))
+    def _add(self, group: str, text: str, **style: Any) -> None:
+        self.entries.append(_Line(text, style, group))
 
     def _places(self, width: float) -> list[tuple[float, int]]:
-        """Return the left end and line of each entry, in lines of at most `width`."""
+        """Return the left end and line of each entry, in lines of at most `width`, which part no group that fits."""
         x, line, found = 0.0, 0, []
-        for entry in self.entries:
-            wide = _indent(entry) + text_width(entry.text, _SIZE)
-            if x and (x + wide > width or entry is self.first_remark):
-                x, line = 0.0, line + 1
-            found.append((x, line))
-            x += wide + _SPACE
+        for group, entries in groupby(self.entries, _group_of):
+            every = [_indent(entry) + text_width(entry.text, _SIZE) + _SPACE for entry in entries]
+            for at, wide in enumerate(every):
+                whole = sum(every) if at == 0 and sum(every) <= width + _SPACE else wide
+                if x and (x + whole > width + _SPACE or (at == 0 and group == "mixed")):  # remarks begin a line
+                    x, line = 0.0, line + 1
+                found.append((x, line))
+                x += wide
         return found
 
     def height(self, width: float) -> float:
@@ -193,6 +198,11 @@ class Legend:
         words = [entry.text for entry in self.entries]
         style: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "frameon": False, "fontsize": "small"}
         ax.legend(handles, words, ncols=4, **style)
+
+
+def _group_of(entry: LegendEntry | _Line) -> str:
+    """Return the name of the group that an entry belongs to."""
+    return entry.group if isinstance(entry, _Line) else _GROUPS.get(entry.sort, entry.sort)
 
 
 def _indent(entry: LegendEntry | _Line) -> float:

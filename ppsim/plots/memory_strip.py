@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,10 @@ class MemoryStrip:
         peaks = np.array([float(levels.max()) for _, levels in self.curves[number]])
         return int(np.argmax(peaks >= peaks.max() * (1 - 1e-9)))
 
-    def amount(self, value: float) -> str:
-        """Return an amount with its unit; it has three digits, or is a whole number with commas."""
-        return f"{number_text(float(three_digits(value).replace(',', '')))} {self.symbol}".rstrip()
+    @property
+    def title(self) -> str:
+        """Name of the axis, with its unit."""
+        return f"{self.name} ({self.symbol})" if self.symbol else self.name
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme, others: bool) -> None:
@@ -98,6 +99,11 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
     _dress(ax, strip, float(step[:, 1].max()), theme)
 
 
+def level_text(level: float) -> str:
+    """Return a level in the strip's unit; it has three digits, or is a whole number with commas."""
+    return number_text(float(three_digits(level).replace(",", "")))
+
+
 def is_over(peak: float, limit: float | None) -> bool:
     """Return whether a peak is over the usable memory, beyond rounding."""
     return limit is not None and peak > limit * (1 + 1e-9)
@@ -109,7 +115,7 @@ def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
     apart = _APART * strip.top * _HEADROOM / tall
     ticks = (0.0, highest > apart), (highest / 2, tall > 60 and highest > 2 * apart), (highest, True)
     levels = [level for level, has_space in (*ticks, (peak, peak - highest > apart)) if has_space]
-    ax.set_yticks(levels, [*map(replace(strip, symbol="").amount, levels[:-1]), strip.amount(levels[-1])])
+    ax.set_yticks(levels, [*map(level_text, levels)])
     bare_axes(ax, theme, 11 * POINTS)
     ax.spines[["left", "right", "top"]].set_visible(False)
     ax.spines["bottom"].set(color=theme.grid, linewidth=POINTS)

@@ -102,9 +102,8 @@ def path_widths(row: float) -> tuple[float, float]:
 
 
 def named_devices(devices: int, row: float, apart: float = 14.0) -> list[int]:
-    """Return the devices that are named: those at 1, 2, 4 ... steps, and the last; names are `apart` pixels apart."""
-    every = max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1
-    return [*(one for one in range(0, devices - 1, every) if (devices - 1 - one) * row >= apart), devices - 1]
+    """Return the devices that are named, at 1, 2, 4 ... steps, so that names are at least `apart` pixels apart."""
+    return [*range(0, devices, max(2 ** math.ceil(math.log2(apart / row)), 1) if row > 0 else 1)]
 
 
 def shown_length(lengths: Sequence[float]) -> float:

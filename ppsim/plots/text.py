@@ -88,7 +88,8 @@ def gantt_text(timeline: TimelineColumns, width: int | None = None, unicode: boo
     boxes, names = make_boxes(timeline), device_labels(timeline, "device" if columns >= _NAMED else "")
     style = _UNICODE if unicode else _ASCII
     theme = LIGHT if os.environ.get("COLORFGBG", "").endswith((";7", ";15")) else DARK
-    devices = named_devices(len(names), 0.75 * MAX_ROWS / len(names), 1) if len(names) > MAX_ROWS else range(len(names))
+    row = 0.75 * MAX_ROWS / len(names) if len(names) > MAX_ROWS else 1
+    devices = sorted({*named_devices(len(names), row, 1), len(names) - 1})
     margin = max(map(len, names)) + 1
     room = max(columns, MIN_WIDTH) - margin
     per_second = _columns_per_second(boxes, room)

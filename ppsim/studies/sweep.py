@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SCHEMA = "ppsim.sweep/1"
 MAX_VALUES = 100_000
 MAX_POINTS = 10_000_000
-_WORDS = {"forward": "F", "backward": "B", "input_grad": "I", "weight_grad": "W", "latency": "transfer"}  # of titles
 ASYNCHRONOUS = "asynchronous (steps follow each other without a drain, on old weights)"
 _IN_CHARTS = {
     "iteration_time": "step time",
@@ -295,7 +294,7 @@ def _what_ran(source: ConfigSource, varied: Iterable[str], longest: float) -> st
         for key in times:
             unit = time_unit(costs[key]) if 0 < costs[key] * common.factor < 0.099 else common
             text = f"{costs[key] * unit.factor:g} {unit.symbol}"
-            names.setdefault(text, []).append(_WORDS.get(key, key.replace("_", " ")))
+            names.setdefault(text, []).append({"latency": "transfer"}.get(key, key.replace("_", " ")))
         words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
         return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
