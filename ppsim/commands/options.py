@@ -19,7 +19,7 @@ from ppsim.base.errors import ConfigError
 from ppsim.base.rules import argument
 from ppsim.base.units import parse_fraction, percent_text
 from ppsim.commands.reporting import INTERRUPTED, OutputOption, option_of, output_options, say
-from ppsim.config import FAMILY_KEYS, FILE_KEYS, Config, ConfigSource, config_source, load_config, make_config
+from ppsim.config import FILE_KEYS, Config, ConfigSource, config_source, load_config, value_at
 from ppsim.families import registry
 from ppsim.frameworks import SCHEDULES, SCHEDULES_OF_LAUNCH, runner_named
 
@@ -218,7 +218,7 @@ def read_case(config: Path | None, *options: Iterable[str] | None, **flags: Any)
     _require_flags(changes)
     try:
         named = changes.get("schedule.csv") or changes["schedule.name"]
-        return make_config({"name": Path(str(named)).stem}, place="flags", overrides=changes)
+        return ConfigSource({"name": Path(str(named)).stem}, "flags").config(changes)
     except ConfigError as error:
         raise ConfigError("; ".join(map(_fault_of_flag, error.faults))) from None
 
@@ -235,7 +235,7 @@ def _changes(
     family_options: Iterable[str] | None = None,
     **flags: str | None,
 ) -> dict[str, Any]:
-    """Return flags and settings as dotted keys; a CSV file and a family replace each other, with the config's keys.
+    """Return flags and settings as dotted keys; a family in place of the config's CSV file has the file's sizes.
 
     `flags` has keys of `FLAGS`; None means that a flag is not given.
     """
@@ -244,16 +244,12 @@ def _changes(
     changes: dict[str, Any] = {FLAGS[name].key: value for name, value in flags.items() if value is not None}
     changes |= {f"schedule.options.{key}": value for key, value in settings_of(family_options, "--option").items()}
     values, named = settings_of(settings), str(flags.get("schedule") or "")
-    section = config_source(config).data.get("schedule") if named and config is not None else None
-    given = section if isinstance(section, dict) else {}
     if named.lower().endswith(".csv"):
         changes["schedule.csv"] = Path(os.path.abspath(changes.pop("schedule.name")))
-        changes = {f"schedule.{key}": None for key in FAMILY_KEYS if key in given} | changes
-    elif "csv" in given and config is not None:  # a family in place of the file has the file's sizes
-        own = load_config(config).build()
-        sizes = {"devices": own.devices, "microbatches": own.microbatches_of_a_step, "csv": None, "slices": None}
-        its = {f"schedule.{key}": value for key, value in sizes.items()}
-        changes = {key: value for key, value in its.items() if key not in values} | changes
+    elif named and config is not None and value_at(config_source(config).data, "schedule.csv"):
+        devices, microbatches = load_config(config).sizes
+        sizes = {"schedule.devices": devices, "schedule.microbatches": microbatches}
+        changes = {key: value for key, value in sizes.items() if key not in values} | changes
     flag_of_key = {FLAGS[name].key: option_of(name) for name, value in flags.items() if value is not None}
     for key in sorted(values.keys() & {*flag_of_key, *(key for key, value in changes.items() if value is not None)}):
         flag = flag_of_key.get(key) or f"--option {key.removeprefix('schedule.options.')}"

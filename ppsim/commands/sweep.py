@@ -22,7 +22,7 @@ from ppsim.config import ConfigSource
 from ppsim.plots.chart_files import PICTURES, save_figure
 from ppsim.studies import sweep as study
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import Candidate, memory_limit, own_changes
+from ppsim.studies.points import Candidate, memory_limit
 from ppsim.studies.sweep import ASYNCHRONOUS, Sweep, best_first, compared_measure
 
 TABLES = (".csv", ".md", ".tex")
@@ -123,7 +123,7 @@ def _marks(points: Sequence[Candidate], source: ConfigSource) -> dict[int, str]:
     for point in points:
         hardware = str([item for item in point.changes.items() if item[0].startswith("hardware")])
         if hardware not in limits:
-            limits[hardware] = memory_limit(source.config(own_changes(source, point.changes)), HEADROOM)
+            limits[hardware] = memory_limit(source.config(point.changes), HEADROOM)
         marks[id(point)] = {"fits": "", "tight": TIGHT, "over": OVER}[limits[hardware].fit(point.memory)]
     return marks
 

@@ -16,10 +16,10 @@ from ppsim.commands import options
 from ppsim.commands.cells import SAME, gigabytes, step_text, usable_text
 from ppsim.commands.options import OPTIONS, once_each, read_case
 from ppsim.commands.reporting import ANSWER_IS_NO, answer, command
-from ppsim.config import Config, load_config
+from ppsim.config import Config
 from ppsim.costs.given import PARAMETERS
-from ppsim.run.schedules import schedules
 from ppsim.run.timelines import Timeline
+from ppsim.search import find_family
 from ppsim.studies import what_if as study
 from ppsim.studies.points import memory_limit
 from ppsim.studies.what_if import BreakEven, Losses
@@ -73,7 +73,7 @@ def what_if(
     if (between and not break_even) or (copies and fail is None):
         raise ConfigError("--range needs --break-even A vs B" if between else "--copies needs --fail DEVICE")
     if slow or fail is not None:
-        case = _case(config, {**flags, "schedule": None})
+        case = read_case(config, **{**flags, "schedule": None})
         document, text = _losses(case, slow, fail, copies, flags["schedule"], verbose)
     elif break_even:
         document, text = _break_even(config, flags, break_even, over, between)
@@ -87,7 +87,7 @@ def what_if(
 
 
 def _changes(config: Path, flags: dict[str, Any], verbose: bool) -> tuple[dict, str]:
-    cases = read_case(config), _case(config, flags)
+    cases = read_case(config), read_case(config, **flags)
     before, after = (case.simulate() for case in cases)
     rows = study.changes(before, after)
     given = (f"{name}={value}" for name, value in flags.items() if value and name != "settings")
@@ -164,19 +164,6 @@ def _fit(memory: dict[str, Any], cases: tuple[Config, Config]) -> str:
     return f", but memory is tight: {peak}" if states[1] == "tight" else f", but it does not fit: {peak}"
 
 
-def _case(config: Path, flags: dict[str, Any]) -> Config:
-    """Return the config with its changes; if they change the schedule, its sizes are as in `ppsim compare`.
-
-    The options in the file apply to the file's family only. A family with a fixed number of stages ignores the file's.
-    """
-    name = flags["schedule"]
-    if name not in schedules():
-        return read_case(config, **flags)
-    without_options = ["schedule.options=null"] * (name != load_config(config).schedule.get("name"))
-    case = read_case(config, **{**flags, "settings": [*without_options, *(flags["settings"] or ())]})
-    return case.changed({"schedule.stages_per_device": None}) if schedules()[name].fixed_stages else case
-
-
 def changes_text(rows: list[dict[str, Any]], what: list[str]) -> str:
     """Return a table of every number that changed, with units."""
     changed = [row for row in rows if row["difference"]]
@@ -203,7 +190,10 @@ def _break_even(
     key = f"costs.{over}" if over in UNITS else over
     if key.split(".")[0] not in ("costs", "hardware", "layout", "jitter", "schedule"):
         raise ConfigError(f"--over {over}: name a cost such as latency, or the key of a number such as jitter.actions")
-    cases = {name: _case(config, {**flags, "schedule": name}) for name in (first, second)}
+    cases = {name: read_case(config, **{**flags, "schedule": name}) for name in (first, second)}
+    for name, case in cases.items():
+        if "name" in case.schedule and find_family(case.schedule["name"]).fixed_stages:
+            cases[name] = case.changed({"schedule.stages_per_device": None})  # a setting is for the other one
     unit = UNITS.get(key.split(".")[-1], "")
     low, high = _bounds(between, key, unit, cases[first])
     section, _, name = key.partition(".")

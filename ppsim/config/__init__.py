@@ -1,6 +1,6 @@
 """The YAML config: read, checked, and turned into a schedule, costs and a run. Keys: docs/config.md."""
 
-from ppsim.config.assembly import FAMILY_KEYS, legal_microbatches
+from ppsim.config.assembly import legal_microbatches
 from ppsim.config.config import (
     AnyConfig,
     Config,
@@ -9,12 +9,11 @@ from ppsim.config.config import (
     config_source,
     config_yaml,
     load_config,
-    make_config,
     value_at,
 )
 from ppsim.config.schema import FILE_KEYS, network_fault
 
 __all__ = [
-    "FAMILY_KEYS", "FILE_KEYS", "AnyConfig", "Config", "ConfigSource", "as_config", "config_source", "config_yaml",
-    "legal_microbatches", "load_config", "make_config", "network_fault", "value_at",
+    "FILE_KEYS", "AnyConfig", "Config", "ConfigSource", "as_config", "config_source", "config_yaml",
+    "legal_microbatches", "load_config", "network_fault", "value_at",
 ]  # fmt: skip

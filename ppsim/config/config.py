@@ -18,7 +18,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.units import counted
-from ppsim.config.assembly import assembled, missing_keys
+from ppsim.config.assembly import FAMILY_KEYS, assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, network_fault, with_sharding_keys, without_nulls
 from ppsim.costs import CostModel, Costs
 from ppsim.costs.composed import BACKBONE, TowerCosts, encoders_of, towers_of
@@ -35,7 +35,7 @@ from ppsim.run.schedules import Program, Schedule, lower, with_encoder
 from ppsim.run.simulation import simulate
 from ppsim.run.timelines import Timeline
 from ppsim.schedule.columns import ScheduleColumns
-from ppsim.search import find_family, split_stages
+from ppsim.search import families, find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actions, build_with_memory_actions
 
 
@@ -128,6 +128,14 @@ class Config:
             table = replace(table, workload=self.workload(run, self.lengths.drawn[0]))
         name = self.data.get("name")
         return run.changed(config=self, table=table, name=None if name == schedule.name else name)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Devices and microbatches of one step, those of the lists of a CSV file too."""
+        if "csv" not in self.schedule:
+            return self.schedule["devices"], self.schedule["microbatches"]
+        own = self.build()
+        return own.devices, own.microbatches_of_a_step
 
     @property
     def packed_lengths(self) -> PackedLengths:
@@ -232,7 +240,7 @@ class Config:
 
     def changed(self, changes: Mapping[str, Any]) -> Config:
         """Return the config with other values at dotted keys: `{"layout.recompute": "full"}`; None removes a key."""
-        return make_config(dict(self.data), place=self.path, overrides=changes)
+        return config_source(self).config(changes)
 
 
 @checked_call()
@@ -280,7 +288,18 @@ class ConfigSource:
 
     def config(self, changes: Mapping[str, Any] | None = None) -> Config:
         """Check the values, with `changes`, and return the Config; ConfigError if they are wrong."""
-        return make_config(dict(self.data), place=self.place, overrides=changes, lines=self.lines)
+        data = overridden(self.data, changes or {})
+        checked, faults = check_sections(data)
+        fields: dict[str, Any] = {}
+        if not faults:
+            fields, faults = assembled(checked, self.place)
+        else:
+            faults += missing_keys(data)
+        if faults:
+            replaced = [tuple(key.split(".")) for key in changes or ()]
+            known = (item for item in self.lines.items() if not any(item[0][: len(key)] == key for key in replaced))
+            raise _fault_error(self.place, faults, dict(known))
+        return Config(path=self.place, data=data, **fields)
 
 
 AnyConfig = Config | ConfigSource | str | PathLike[str] | Mapping[str, Any]
@@ -325,29 +344,6 @@ def value_at(data: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def make_config(
-    data: dict[str, Any],
-    *,
-    place: str,
-    overrides: Mapping[str, Any] | None = None,
-    lines: Mapping[Path, int] | None = None,
-) -> Config:
-    """Check plain values and return the Config; errors name the config by `place`, and give the `lines` of its keys."""
-    changes = overrides or {}
-    data = overridden(data, changes)
-    checked, faults = check_sections(data)
-    fields: dict[str, Any] = {}
-    if not faults:
-        fields, faults = assembled(checked, place)
-    else:
-        faults += missing_keys(data)
-    if faults:
-        replaced = [tuple(key.split(".")) for key in changes]
-        known = (item for item in (lines or {}).items() if not any(item[0][: len(key)] == key for key in replaced))
-        raise _fault_error(place, faults, dict(known))
-    return Config(path=place, data=data, **fields)
-
-
 def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> ConfigError:
     def sentence(fault: Fault) -> str:
         path, message = fault
@@ -361,9 +357,12 @@ def _fault_error(place: str, faults: list[Fault], lines: Mapping[Path, int]) -> 
 
 
 def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `data` with other values at dotted keys; None removes a key. ConfigError for a wrong key."""
-    data = with_sharding_keys(dict(data))
-    for key, value in _with_stages(changes).items():
+    """Return `data` with other values at dotted keys; None removes a key. ConfigError for a wrong key.
+
+    Another schedule also removes the keys that only the one in its place has.
+    """
+    data, changes = with_sharding_keys(dict(data)), _with_stages(changes)
+    for key, value in {**_without_replaced(data.get("schedule"), changes), **changes}.items():
         if key == "layout.sharding" and isinstance(data.get("layout"), dict):
             data = {**data, "layout": {name: old for name, old in data["layout"].items() if name not in SHARDING_KEYS}}
         data = _overridden(data, key, _value(key, value))
@@ -377,6 +376,25 @@ def _with_stages(changes: Mapping[str, Any]) -> Mapping[str, Any]:
         return changes
     family_name, stages = split_stages(name)
     return {**changes, "schedule.name": family_name, "schedule.stages_per_device": stages}
+
+
+def _without_replaced(section: Any, changes: Mapping[str, Any]) -> dict[str, None]:
+    """Return the keys of a section `schedule` that go away if changes name another schedule.
+
+    A CSV file fixes the whole schedule. Options belong to one family, and some families have a fixed number of stages.
+    """
+    name = changes.get("schedule.name")
+    if not isinstance(section, dict):
+        return {}
+    if changes.get("schedule.csv") is not None:
+        replaced = FAMILY_KEYS
+    elif isinstance(name, str):
+        own, family = str(section.get("name")).partition(":")[0], families().get(name)
+        has_fixed_stages = family is not None and family.fixed_stages
+        replaced = ("csv", "slices", *["options"] * (name != own), *["stages_per_device"] * has_fixed_stages)
+    else:
+        replaced = ()
+    return {f"schedule.{key}": None for key in replaced if key in section}
 
 
 def _overridden(data: dict[str, Any], key: str, value: Any, above: str = "") -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ppsim.base.compiling import ROWS_WORTH_COMPILING, ROWS_WORTH_LOADING, can_c
 from ppsim.base.errors import ConfigError, CostError, PpsimError, shown
 from ppsim.base.files import decoded
 from ppsim.base.units import parse_quantity
-from ppsim.config import FAMILY_KEYS, Config, config_source, config_yaml, load_config, make_config
+from ppsim.config import Config, ConfigSource, config_source, config_yaml, load_config
 from ppsim.config.schema import check_sections, named_files
 from ppsim.explorer.keys import SECTIONS, SINGLE_KEYS, SLOW_DEVICES, keys_of, may_change
 from ppsim.families.registry import RegisteredFamily
@@ -99,9 +99,8 @@ def changes_of(case: Case, configs: Configs, by_factor: bool = False) -> dict[st
     _check_files(case, given, configs)
     if "csv" not in case:
         return given
-    replaced = {f"schedule.{key}": None for key in FAMILY_KEYS if key in schedule}  # by the dropped file
     others = {key: value for key, value in given.items() if not key.startswith("schedule.")}
-    return others | replaced | {"schedule.csv": CSV_NAME}
+    return others | {"schedule.csv": CSV_NAME}
 
 
 def limit_of(case: Case) -> float | None:
@@ -252,7 +251,7 @@ def config_of(case: Case, changes: Mapping[str, Any], configs: Configs) -> Confi
     if "config" in case:
         config = load_config(configs[case["config"]], overrides=changes)
     else:
-        config = make_config({"name": str(case.get("schedule", CSV_NAME))}, place=PLACE, overrides=changes)
+        config = ConfigSource({"name": str(case.get("schedule", CSV_NAME))}, PLACE).config(changes)
     _check_actions(config)
     return config
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ppsim.base.documents import read_json
 from ppsim.base.errors import BuildError, ConfigError, shown
-from ppsim.config import Config, make_config
+from ppsim.config import Config, ConfigSource
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import DEFAULT_POLICIES, Layout
 from ppsim.costs.partition import BY_COST
@@ -219,7 +219,7 @@ class Reading:
         """Return the checked config; `hardware` replaces keys of that section, which no launch file has."""
         data = dict(self.data)
         data["hardware"] = {**(self.data.get("hardware") or HARDWARE), **(hardware or {})}
-        return make_config(data, place=place)
+        return ConfigSource(data, place).config()
 
 
 def notes_in(text: str) -> dict[str, Any]:

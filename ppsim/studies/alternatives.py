@@ -139,7 +139,7 @@ def _schedule_changes(config: Config, run: Timeline, schedules: Needs) -> Iterat
             yield Change(f"{own.name} x{count}", keys, f"schedule {own.name}", SCHEDULES)
     # a family in place of lists has their sizes
     microbatches = run.schedule.microbatches_of_a_step
-    sizes = {Key.DEVICES: devices, Key.MICROBATCHES: microbatches, "schedule.csv": None, "schedule.slices": None}
+    sizes = {Key.DEVICES: devices, Key.MICROBATCHES: microbatches}
     for name, needs in schedules.items():
         family = find_family(name)
         if (own and name == own.name) or family.asynchronous or family.searches:

@@ -293,7 +293,7 @@ def compare(
     # The searches of families that a framework runs are short.
     searching = [name for name in chosen if not listed and find_family(name).searches]
     refused = {name: SEARCHES for name in searching if not frameworks_running(name)}
-    timelines, sizes = list[Timeline](), _sizes(case)
+    timelines, sizes = list[Timeline](), case.sizes
     for one in [one for name, one in chosen.items() if name not in refused]:
         try:
             timelines.append(_run(one, case, sizes, headroom))
@@ -304,14 +304,6 @@ def compare(
     )
     spare = HEADROOM if headroom is None else headroom
     return Comparison(timelines, refused, _current(case, timelines), spare, [*chosen] if listed else [])
-
-
-def _sizes(case: Config) -> tuple[int, int]:
-    section = case.schedule
-    if "csv" not in section:
-        return section["devices"], section["microbatches"]
-    own = case.build()
-    return own.devices, own.microbatches_of_a_step
 
 
 def _current(case: Config, timelines: Iterable[Timeline]) -> Timeline | None:
@@ -363,8 +355,6 @@ def changes_to(name: str, case: Config) -> dict[str, Any]:
     """Return the keys that give a config the schedule of a row of `compare`, the last ones as its framework needs."""
     one = _chosen(name, case)
     keys = {"schedule.name": one.item.name, "schedule.stages_per_device": one.stages}
-    if one.item.name != case.schedule.get("name"):
-        keys["schedule.options"] = None
     needs = searched_layouts(None, value_at(case.data, "layout.framework")).needs.get(one.item.name, {})
     layout = getattr(case.costs, "layout", None)
     idle = {f"layout.{key}" for key in idle_overlaps(layout)} if isinstance(layout, Layout) else ()

@@ -17,14 +17,14 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
 from ppsim.base.rules import declared, described
-from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
+from ppsim.config import AnyConfig, Config, ConfigSource, config_source
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import LayoutString
 from ppsim.engines.running import compiled_or
 from ppsim.frameworks import frameworks_running
 from ppsim.plots.scale import SAME
 from ppsim.run.timelines import Timeline
-from ppsim.search import find_family, split_stages
+from ppsim.search import find_family
 from ppsim.search.partitions import fastest_stages
 from ppsim.studies.store import Store, store_key
 from ppsim.studies.worker_pool import FEW, JobRunner, Outcome, open_resources
@@ -245,8 +245,7 @@ def run_points(
     config : Config, path or mapping
         The config that is changed; it may lack the keys of the changes.
     points : iterable of mappings of dotted config key to value
-        As in `Config.changed`. A schedule's name may give its stages per device, such as `interleaved-1f1b:4`. Options
-        and stages that the config gives to another family are dropped (`own_changes`).
+        As in `Config.changed`. A schedule's name may give its stages per device, such as `interleaved-1f1b:4`.
     executor, workers, store : optional
         As in `sweep`; one `Workers(2)` can serve several calls.
     label : str, optional
@@ -280,33 +279,16 @@ def scope(source: ConfigSource) -> str:
 def _key(source: ConfigSource, measures: Sequence[str], changes: Mapping[str, Any]) -> str:
     wanted = {"measures": list(measures)}
     try:
-        return store_key({**source.changed(own_changes(source, changes)).data, **wanted})
+        return store_key({**source.changed(changes).data, **wanted})
     except PpsimError:  # the changes give no config; the config and the changes are the key
         return store_key({"base": source.data, "changes": dict(changes), **wanted})
-
-
-def own_changes(source: ConfigSource, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `changes`; if they name another schedule, also remove the keys that belong to the config's own.
-
-    Options belong to one family, and some families have a fixed number of stages. A CSV file fixes the schedule.
-    """
-    name = changes.get("schedule.name")
-    if not isinstance(name, str):
-        return dict(changes)
-    dropped = ["schedule.csv", "schedule.slices"]
-    if split_stages(name)[0] != split_stages(str(value_at(source.data, "schedule.name")))[0]:
-        dropped.append("schedule.options")
-    if find_family(split_stages(name)[0]).fixed_stages:
-        dropped.append("schedule.stages_per_device")
-    section = source.data.get("schedule") or {}
-    return {key: None for key in dropped if key.partition(".")[2] in section} | dict(changes)
 
 
 def measure_point(source: ConfigSource, changes: Mapping[str, Any], fast: bool, measures: Sequence[str]) -> Outcome:
     """Return the outcome of a point; `fast` uses the compiled engine if the config leaves the engine open."""
     engine = {"engine": compiled_or(source.data.get("engine", "auto"))} if fast else {}
     try:
-        run = source.config({**engine, **own_changes(source, changes)}).simulate()
+        run = source.config({**engine, **changes}).simulate()
         numbers = {name: POINT_MEASURES[name].number(run) for name in measures}
         return {"measures": numbers, "layout_string": run.layout_string}
     except PpsimError as error:
@@ -333,7 +315,7 @@ def fastest_partitions(
 
 def _fastest_partition(source: ConfigSource, limit: float, changes: Mapping[str, Any]) -> Outcome:
     try:
-        config = source.config(own_changes(source, changes))
+        config = source.config(changes)
         schedule, costs = config.lowered(config.build()), config.costs
         if not isinstance(costs, DerivedCosts):
             return {"stages": None}

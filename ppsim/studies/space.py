@@ -15,7 +15,7 @@ from ppsim.actions import Kind
 from ppsim.base.documents import as_python
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import checked_methods, whole_number
-from ppsim.config import AnyConfig, Config, config_source, make_config, network_fault, value_at
+from ppsim.config import AnyConfig, Config, ConfigSource, config_source, network_fault, value_at
 from ppsim.costs.combined_slot import TWO_STREAM
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.partition import BALANCED
@@ -278,7 +278,7 @@ def search_space(
     chosen = _chosen(data, free, {key: list(values) for key, values in (only or {}).items()}, framework)
     gpus, batch = _job_size(data, place)
     with noting_basis() as basis:
-        whole = make_config(_completed(data, chosen), place=place)
+        whole = ConfigSource(_completed(data, chosen), place).config()
     derived = isinstance(whole.costs, DerivedCosts)
     if not derived:
         _refuse_keys_of_a_model(chosen, free, only)

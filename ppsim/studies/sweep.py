@@ -23,7 +23,7 @@ from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
 from ppsim.studies.compare import is_asynchronous
-from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, own_changes, run_points
+from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, run_points
 from ppsim.studies.worker_pool import is_left_out
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def sweep(
     points = [dict(zip(values, one, strict=True)) for one in itertools.product(*values.values())]
     refuse_common_faults(source, points)
     found = list(run_points(source, points, executor=executor, workers=workers, store=store))
-    ran = next((own_changes(source, point.changes) for point in found if point.measures is not None), None)
+    ran = next((point.changes for point in found if point.measures is not None), None)
     one = None if ran is None or any(key.startswith("hardware") for key in values) else source.config(ran)
     limit = None if one is None or one.derived is None else memory_limit(one, HEADROOM).usable
     longest = max((one.measures["iteration_time"] for one in found if one.measures), default=0.0)
@@ -311,7 +311,7 @@ def refuse_common_faults(source: ConfigSource, points: Sequence[Mapping[str, Any
 
 def _faults(source: ConfigSource, changes: Mapping[str, Any]) -> list[str]:
     try:
-        source.config(own_changes(source, changes))
+        source.config(changes)
     except ConfigError as error:
         return error.faults
     return []
