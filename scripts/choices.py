@@ -32,7 +32,7 @@ from ppsim.base.errors import PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.commands.advise import page
 from ppsim.commands.choose import choice_lines
-from ppsim.config.config import Config, make_config
+from ppsim.config.config import Config, ConfigSource
 from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.free_keys import sharding_of
 from ppsim.studies.space import search_space
@@ -162,7 +162,7 @@ def tuned() -> Iterator[tuple[str, Config]]:
             title = f"{run['model'].replace(' / 3.1', '')}, {run['gpus']} {run['device']}" + ", fp8" * (
                 "fp8" in run["layout"]
             )
-            config = make_config(config_of(data, run) | {"name": title}, place=run["id"])
+            config = ConfigSource(config_of(data, run) | {"name": title}, run["id"]).config()
             config = config.changed(_of_run(run["id"]))
             stages = config.schedule["devices"] * config.schedule.get("stages_per_device", 1)
             if run["model"] in COUNTS_HEADS and stages > 1:
@@ -172,7 +172,7 @@ def tuned() -> Iterator[tuple[str, Config]]:
         if run.name in MLPERF:
             given = {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
             title = f"GPT-3 175B, {given['hardware']['gpus']} H100, MLPerf {run.name.split('-')[1]}"
-            yield run.name, make_config(given | {"name": title}, place=run.name).changed(_of_run(run.name))
+            yield run.name, ConfigSource(given | {"name": title}, run.name).config().changed(_of_run(run.name))
     for name in PAPERS:
         config = ppsim.load_config(ROOT / "configs" / f"{name}.yaml").changed(_of_run(name))
         yield name, config if name in OVERLAPPED_TRANSFERS else config.changed({"transport": "blocking"})
@@ -209,7 +209,7 @@ def implausible() -> Iterator[tuple[str, Config]]:
     for run in data["runs"]:
         if name := next((name for name in IMPLAUSIBLE if run["id"].startswith(name)), None):
             title = f"{run['model']}, {run['gpus']} {run['device']}"
-            yield name, make_config(config_of(data, run) | {"name": title}, place=run["id"])
+            yield name, ConfigSource(config_of(data, run) | {"name": title}, run["id"]).config()
 
 
 def catalogue() -> Iterator[tuple[str, Config]]:

@@ -22,7 +22,7 @@ from published import LEFT_OUT, Run, class_of_run, published_runs, read_runs
 
 from ppsim import PpsimError
 from ppsim.base.files import write_atomically
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs.operators import FITTED, FITTED_FILE
 
 EARLIER = {"memory_hbm3": 0.8558}  # that of all devices, fitted to docs/data/published_runs.yaml alone
@@ -73,7 +73,7 @@ def further_runs(folder: Path) -> Iterator[Run]:
             continue
         try:
             more = {"transport": "directed", "optimizer": "sync", "engine": "compiled"}
-            config = make_config({**run.config, **more}, place=run.name)
+            config = ConfigSource({**run.config, **more}, run.name).config()
             config.costs.table(config.build())
         except PpsimError:
             continue

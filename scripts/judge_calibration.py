@@ -23,7 +23,7 @@ from ppsim import PpsimError
 from ppsim.analysis.interval import constant_slopes
 from ppsim.base.files import write_atomically
 from ppsim.base.units import percent_text
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import calibrated
 from ppsim.costs.spread import doublings_beyond
 from ppsim.studies import step_calibration as study
@@ -112,7 +112,7 @@ class Prediction(NamedTuple):
 def priced(found: Any) -> Judged:
     """Return a run of price_out_of_view.py."""
     sections = {**found.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}
-    run = study.PricedRun(study.StepRun(make_config(sections, place=found.name), found.seconds, found.peak))
+    run = study.PricedRun(study.StepRun(ConfigSource(sections, found.name).config(), found.seconds, found.peak))
     gpus = study.scales(run.costs, run.schedule.devices)["gpus"]
     return Judged(run, -(-int(gpus) // HARDWARE["gpus_per_node"]), found.sweep)
 

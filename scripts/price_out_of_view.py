@@ -28,7 +28,7 @@ from published import DATA, read_runs
 from ppsim import DerivedCosts, PpsimError
 from ppsim.base.files import write_atomically
 from ppsim.base.units import parse_quantity
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs.spread import class_of, scales
 from ppsim.studies.evaluation import kendall_tau
 
@@ -193,9 +193,9 @@ def set_aside_before(_folder: Path, _data: Mapping[str, Any]) -> Iterator[Found]
 
 def priced(run: Found) -> dict[str, Any]:
     """Return a run with its prediction; `fits` says if every GPU has room for its peak."""
-    config = make_config(
-        {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}, place=run.name
-    )
+    config = ConfigSource(
+        {**run.config, "transport": "directed", "optimizer": "sync", "engine": "compiled"}, run.name
+    ).config()
     costs: Any = config.costs
     timeline = config.simulate()
     devices, peaks = timeline.schedule.devices, np.asarray(timeline.peak_memory)
@@ -423,7 +423,7 @@ def ranking(folder: Path) -> list[list[Any]]:
     found = dict[tuple[str, int], list[tuple[float, float]]]()
     for run in playbook(folder, {}, RANKED_AXES):
         if run.seconds:
-            config = make_config(run.config, place=run.name)
+            config = ConfigSource(run.config, run.name).config()
             timeline, costs = config.simulate(), config.costs
             assert isinstance(costs, DerivedCosts)  # noqa: S101 - every config here has a model
             _, model, nodes = run.sweep.split(" ")[:3]

@@ -12,7 +12,7 @@ import yaml
 import zero_bubble_table
 
 from ppsim import DerivedCosts, PpsimError, Timeline
-from ppsim.config.config import Config, make_config
+from ppsim.config.config import Config, ConfigSource
 from ppsim.costs.operators import FITTED
 from ppsim.costs.spread import class_of
 
@@ -87,14 +87,14 @@ def refused_runs() -> list[tuple[str, str]]:
 def run_of(data: Mapping[str, Any], run: Mapping[str, Any]) -> Run | str:
     """One run of the data file, or the rule that it breaks."""
     try:
-        config = make_config(config_of(data, run), place=run["id"])
+        config = ConfigSource(config_of(data, run), run["id"]).config()
         config.costs.table(config.build())
     except PpsimError as error:
         return str(error)
     sweep = f"{run['group']}: {run['model']}, {run['sequence']} tokens, {run['device']}"
     sweep += ", fp8" if "fp8" in run["layout"] else ""
     known = data["sheets"].get(run["device"])
-    by_sheet = make_config(config_of(data, {**run, "device": known}), place=run["id"]) if known else None
+    by_sheet = ConfigSource(config_of(data, {**run, "device": known}), run["id"]).config() if known else None
     return Run(
         run["id"],
         run["group"],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ppsim.analysis import ScheduleSummary, memory_bound
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import DerivedCosts, Pieces, balanced, balanced_with, prediction_stages
 from ppsim.search import balanced_within, pieces_of
 
@@ -98,7 +98,9 @@ def test_no_partition_within_the_memory_has_a_shorter_busiest_device(name, devic
     section = {"name": name, "devices": devices, "microbatches": 8}
     section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
     layout = {"cuda_graphs": True}  # blocks as small as these wait for their host otherwise
-    config = make_config({"model": MODEL, "hardware": HARDWARE, "layout": layout, "schedule": section}, place="case")
+    config = ConfigSource(
+        {"model": MODEL, "hardware": HARDWARE, "layout": layout, "schedule": section}, "case"
+    ).config()
     costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 
@@ -145,7 +147,7 @@ def test_where_any_cut_fits_into_the_memory_the_balanced_one_does(name, devices,
     section = {"name": name, "devices": devices, "microbatches": 6}
     section |= {"stages_per_device": stages} if name == "interleaved-1f1b" else {}
     data = {"model": {**MODEL, "num_layers": 5}, "hardware": HARDWARE, "schedule": section}
-    config = make_config({**data, "layout": {"recompute": recompute, "gradient_buffers": False}}, place="case")
+    config = ConfigSource({**data, "layout": {"recompute": recompute, "gradient_buffers": False}}, "case").config()
     costs, summary = config.costs, ScheduleSummary.of(config.build())
     assert isinstance(costs, DerivedCosts)
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import ppsim
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 
 MODEL = {
     "num_layers": 5, "hidden": 512, "heads": 8, "sequence": 1024, "ffn": 2048, "vocabulary": 40000,
@@ -15,13 +15,10 @@ PIECES = "E" + "t" * 5 + "mL"
 
 
 def config_of(section, memory):
-    return make_config(
-        {
+    return ConfigSource({
             "model": MODEL, "schedule": section, "transport": "directed", "optimizer": "sync",
             "hardware": {"device": {"like": "H100 SXM", "memory": memory}, "link": "NVLink 4"},
-        },
-        place="case",
-    )  # fmt: skip
+        }, "case").config()  # fmt: skip
 
 
 def every_text(stages):

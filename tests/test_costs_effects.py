@@ -6,7 +6,7 @@ import pytest
 
 import ppsim
 from ppsim.commands.what_if import UNITS
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import DEVICES, EFFECTS, LINKS, PARAMETERS, effects
 
 MODEL = ppsim.Model(num_layers=4, hidden=64, heads=4, vocabulary=100, sequence=32)
@@ -55,7 +55,7 @@ def test_a_config_takes_every_cost_as_text_with_its_unit(name):
     unit = {"seconds": "2 s", "bytes": "2 B", "bytes per second": "2 B/s"}[PARAMETERS[name]["unit"]]
     costs = {"backward": 4.0, name: unit}
     schedule = {"name": "1f1b", "devices": 2, "microbatches": 2}
-    config: Any = make_config({"schedule": schedule, "costs": costs}, place="here")
+    config: Any = ConfigSource({"schedule": schedule, "costs": costs}, "here").config()
     assert getattr(config.costs, name) == 2.0
     assert config.costs.provenance[name] == "given"
 

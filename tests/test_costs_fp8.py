@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ppsim import Cluster, ConfigError, DerivedCosts, Layout, Model
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import DEVICES, DeviceSheet, LinkSheet, OperatorLaw
 from ppsim.costs.operators import Rates
 
@@ -172,15 +172,15 @@ def test_a_device_without_an_fp8_peak_is_refused():
 
 
 def test_a_config_asks_for_fp8_and_its_summary_says_what_runs_so():
-    config = make_config(
+    config = ConfigSource(
         {
             "model": {"num_layers": 8, "hidden": 4096, "heads": 32, "vocabulary": 32000, "sequence": 4096},
             "hardware": {"device": "H100 SXM", "link": "NVLink 4"},
             "layout": {"fp8": "tensor"},
             "schedule": {"name": "1f1b", "devices": 4, "microbatches": 8},
         },
-        place="here",
-    )
+        "here",
+    ).config()
     run = config.simulate()
     said = next(one for one in run.to_dict()["assumptions"] if "in fp8" in one)
     assert said == (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ppsim import ConfigError
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import find_device
 from ppsim.costs.host_time import (
     EXPERT_LAUNCH,
@@ -29,7 +29,7 @@ def costs(devices=1, **layout) -> Any:
         "layout": layout,
         "schedule": {"name": "1f1b", "devices": devices, "microbatches": 4},
     }
-    return make_config(config, place="test").costs
+    return ConfigSource(config, "test").config().costs
 
 
 @pytest.mark.parametrize("devices", [1, 4])
@@ -62,8 +62,8 @@ def test_a_host_that_waits_for_each_kernel_adds_its_time_to_that_of_the_gpu(size
 @pytest.mark.parametrize("gated", [False, True])
 def test_gated_models_in_megatron_deepspeed_activate_by_separate_operators(gated):
     setups: list[Any] = [
-        make_config({"model": SMALL | {"gated": gated}, "hardware": HARDWARE, "layout": {"framework": framework},
-                     "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}, place="test").costs
+        ConfigSource({"model": SMALL | {"gated": gated}, "hardware": HARDWARE, "layout": {"framework": framework},
+                     "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}, "test").config().costs
         for framework in ("megatron-deepspeed", "megatron-lm")
     ]  # fmt: skip
     activations = [one.work(one.model.layers[1]).activations for one in setups]
@@ -93,7 +93,7 @@ def test_an_achieved_fraction_contains_the_waiting():
     device = {"like": "H100 SXM", "achieved": 0.5}
     config = {"model": SMALL, "hardware": {**HARDWARE, "device": device}, "layout": {"framework": "nanotron"},
               "schedule": {"name": "1f1b", "devices": 1, "microbatches": 4}}  # fmt: skip
-    setup: Any = make_config(config, place="test").costs
+    setup: Any = ConfigSource(config, "test").config().costs
     assert setup.for_stages(4, devices=1).forward[1] == pytest.approx(setup.work(setup.model.layers[1]).forward)
 
 
@@ -220,7 +220,7 @@ QWEN3_30B = {
 def qwen3_30b(device="H100 SXM", gpus=16, **layout) -> Any:
     own = {"framework": "megatron-core", "bf16_gradients": True, "distributed_optimizer": True, "microbatch_size": 1}
     network = {"link": "NVLink 5", "network": "InfiniBand NDR"} if device == "B200 SXM" else {}
-    return make_config(
+    return ConfigSource(
         {
             "model": QWEN3_30B,
             "hardware": HARDWARE | network | {"device": device, "gpus_per_node": 8},
@@ -228,8 +228,8 @@ def qwen3_30b(device="H100 SXM", gpus=16, **layout) -> Any:
             "schedule": {"name": "1f1b", "devices": 1, "microbatches": 64},
             "optimizer": "sync",
         },
-        place="test",
-    )
+        "test",
+    ).config()
 
 
 @pytest.mark.parametrize("recipe", ["block", "tensor"])
@@ -263,7 +263,7 @@ def test_a_device_waits_for_its_host_once_a_step_if_it_waits_for_all_others(name
     def steps(optimizer: str, **own: Any) -> Any:
         config = {"model": SMALL | {"num_layers": 8}, "hardware": HARDWARE, "layout": {"framework": "eager"}} | own
         config |= {"schedule": {"name": name, "devices": 2, "microbatches": 4}, "optimizer": optimizer}
-        return make_config(config, place="test").simulate().plan.optimizer_seconds
+        return ConfigSource(config, "test").config().simulate().plan.optimizer_seconds
 
     waits = costs(framework="eager").layout.run_by.facts.host.step * START
     assert steps("sync") == pytest.approx(steps("post-validated") + waits)

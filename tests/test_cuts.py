@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import ppsim
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import DerivedCosts, LayoutString, by_cost, find_device, find_link
 from ppsim.search.partitions import best_cut, fastest_stages
 
@@ -85,7 +85,7 @@ def test_the_optimal_partition_is_the_fastest_of_every_cut_with_a_layer_a_stage_
         "model": MODEL, "schedule": section, "layout": {"recompute": recompute}, "transport": "directed",
         "hardware": {"device": "H100 SXM", "link": "NVLink 4", "network": "InfiniBand NDR"}, "optimizer": "sync",
     }  # fmt: skip
-    config = make_config(data, place="case")
+    config = ConfigSource(data, "case").config()
     assert isinstance(config.costs, DerivedCosts)
     schedule, names = config.build(), [layer.name for layer in config.costs.model.layers]
     found = []
@@ -109,7 +109,7 @@ def test_where_no_cut_fits_the_optimal_one_is_the_fastest():
         "model": MODEL, "schedule": {"name": "1f1b", "devices": 2, "microbatches": 4},
         "hardware": {"device": {"like": "H100 SXM", "memory": "1 MB"}, "link": "NVLink 4"},
     }  # fmt: skip
-    config = make_config(data, place="case")
+    config = ConfigSource(data, "case").config()
     texts = [f"Et*{first}|t*{5 - first}mL" for first in range(6)]
     steps = [config.changed({"layout.partition": text}).simulate().iteration_time for text in texts]
     assert config.changed({"layout.partition": "optimal"}).simulate().iteration_time == min(steps)
@@ -119,13 +119,10 @@ def test_where_no_cut_fits_the_optimal_one_is_the_fastest():
 def test_fewer_layers_than_stages_are_an_error_of_each_method(method):
     """One block, the embedding and the head are three layers."""
     model = {"num_layers": 1, "hidden": 512, "heads": 8, "sequence": 1024, "vocabulary": 4000}
-    config = make_config(
-        {
+    config = ConfigSource({
             "model": model, "schedule": {"name": "1f1b", "devices": 4, "microbatches": 4},
             "hardware": {"device": "H100 SXM", "link": "NVLink 4"}, "layout": {"partition": method},
-        },
-        place="case",
-    )  # fmt: skip
+        }, "case").config()  # fmt: skip
     with pytest.raises(
         ppsim.CostError, match="3 layers cannot fill 4 stages of at least one layer each; use at most 3"
     ):

@@ -6,7 +6,7 @@ from test_choose import SMALL
 
 import ppsim
 from ppsim.analysis import layout_memory_bound, layout_step_bound
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.studies.space import keeps_activations
 
 FAMILIES = [
@@ -61,7 +61,7 @@ def test_no_step_or_peak_is_below_that_of_its_layout(
     if ready:
         case |= {"dispatch": "ready", "transport": "async"}
     try:
-        config = make_config(case, place="case")
+        config = ConfigSource(case, "case").config()
         run = config.simulate()
     except ppsim.PpsimError:
         return

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 import ppsim as library
 from ppsim.analysis import constant_slopes
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import CONSTANTS, read_calibration, scaled
 from ppsim.studies import calibrated_config, fit_constants
 
@@ -37,7 +37,7 @@ def measured(size, factors=TRUTH):
 
 
 def measured_of(config, factors):
-    config = make_config(config, place="config")
+    config = ConfigSource(config, "config").config()
     run = replace(config, costs=scaled(config.costs, factors)).simulate()
     return {"config": config, "seconds": run.iteration_time, "peak_memory": float(run.peak_memory.max())}
 
@@ -189,10 +189,10 @@ def test_peaks_of_the_first_device_are_recognised():
 
 
 def test_the_interval_is_narrower_and_widens_away_from_the_runs(calibration):
-    derived = make_config(config_of(2, 2, 2, 1), place="config")
+    derived = ConfigSource(config_of(2, 2, 2, 1), "config").config()
     before, after = (one.simulate().interval for one in (derived, calibrated_config(derived, calibration)))
     assert after[1] / after[0] < before[1] / before[0]
-    far = calibrated_config(make_config(config_of(2, 2, 16, 1), place="config"), calibration).simulate().interval
+    far = calibrated_config(ConfigSource(config_of(2, 2, 16, 1), "config").config(), calibration).simulate().interval
     assert far[1] / far[0] > after[1] / after[0]
     spread = calibration.spread(
         np.zeros(len(CONSTANTS)), 3.0
@@ -201,7 +201,7 @@ def test_the_interval_is_narrower_and_widens_away_from_the_runs(calibration):
 
 
 def test_the_slopes_of_a_step_are_those_of_simulating_again(calibration):
-    config = make_config(config_of(4, 2, 1, 4), place="config")
+    config = ConfigSource(config_of(4, 2, 1, 4), "config").config()
     run = config.simulate()
     for name, slope in zip(CONSTANTS, constant_slopes(run), strict=True):
         other = replace(config, costs=scaled(config.costs, {name: math.exp(0.05)})).simulate()
@@ -210,10 +210,10 @@ def test_the_slopes_of_a_step_are_those_of_simulating_again(calibration):
 
 def test_the_next_run_is_the_one_whose_step_is_known_least(calibration):
     low, high = calibration.next_interval
-    config = make_config(config_of(*SIZES[0]), place="config")
+    config = ConfigSource(config_of(*SIZES[0]), "config").config()
     there = calibrated_config(config.changed(calibration.next_run), calibration).simulate()
     assert there.interval == pytest.approx((low, high))
-    others = [calibrated_config(make_config(config_of(*size), place="config"), calibration) for size in SIZES[:3]]
+    others = [calibrated_config(ConfigSource(config_of(*size), "config").config(), calibration) for size in SIZES[:3]]
     assert high / low >= max(run[1] / run[0] for run in (one.simulate().interval for one in others))
 
 
@@ -317,7 +317,7 @@ def test_a_calibration_needs_derived_costs_and_a_right_file(calibration, tmp_pat
     calibration.save(tmp_path / "c.yaml")
     given = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}, "calibration": str(tmp_path / "c.yaml")}
     with pytest.raises(library.ConfigError, match="calibration: calibrates derived costs; give model and hardware"):
-        make_config(given, place="config")
+        ConfigSource(given, "config").config()
     text = (tmp_path / "c.yaml").read_text(encoding="utf-8")
     faults = {
         text.replace("ppsim.calibration/1", "ppsim.profile/1"): "not a calibration, as `ppsim calibrate --steps`",
@@ -328,9 +328,9 @@ def test_a_calibration_needs_derived_costs_and_a_right_file(calibration, tmp_pat
     for wrong, message in faults.items():
         (tmp_path / "wrong.yaml").write_text(wrong, encoding="utf-8")
         with pytest.raises(library.ConfigError, match=message):
-            make_config(config_of(calibration=str(tmp_path / "wrong.yaml")), place="config")
+            ConfigSource(config_of(calibration=str(tmp_path / "wrong.yaml")), "config").config()
     with pytest.raises(library.ConfigError, match=r"missing\.yaml: cannot be read"):
-        make_config(config_of(calibration="missing.yaml"), place="config")
+        ConfigSource(config_of(calibration="missing.yaml"), "config").config()
 
 
 def test_one_of_traces_steps_and_operators_is_given(runs_file, tmp_path):

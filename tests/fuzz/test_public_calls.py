@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ppsim
-from ppsim.config import make_config
+from ppsim.config import ConfigSource
 from ppsim.costs import EncoderTower
 from tests.fuzz.cases import EXAMPLES, case
 
@@ -19,7 +19,7 @@ RUN = ppsim.simulate(SCHEDULE, COSTS)
 SIZES = {"num_layers": 4, "hidden": 64, "heads": 4, "vocabulary": 100, "sequence": 32}
 UNIT = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}}
 DERIVED = {**UNIT, "model": SIZES, "hardware": {"device": "H100 SXM", "link": "NVLink 4"}}
-CONFIG = make_config(DERIVED, place="config")
+CONFIG = ConfigSource(DERIVED, "config").config()
 BATCH = ppsim.simulate_many(SCHEDULE, COSTS, samples=4, jitter=ppsim.Jitter(actions=0.1), progress=False)
 
 # A call that works: the callable, and the arguments that it needs or that make it short.
