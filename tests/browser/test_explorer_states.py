@@ -272,6 +272,10 @@ def test_advice_that_is_equal_for_several_schedules_has_one_button(page, explore
         page.until("return document.querySelector('.better')?.textContent.startsWith('at its bound · zb-v: −39.4 %')")
         assert page.run(buttons) == wanted  # with the first, or with gpipe, which it replaces; chimera can be searched
         assert "peak 4 → 3" in page.text(".better")
+    start(page, explorer, {**UNIT, "latency": 0.1}, schedules=[{"schedule": "zb-v"}])
+    settled(page)
+    page.run(f"{found}; viewer.mark(marks())".replace("zb-v", "slimpipe"))
+    assert page.until("return betterOf(0).text").startswith("0.4 s above its bound · slimpipe: −")
 
 
 def test_a_search_runs_and_offers_what_it_found(page, explorer):

@@ -374,7 +374,7 @@ def test_a_pixel_of_narrow_actions_tells_the_share_of_each_kind(page, many):
     point(page, LEFT + 500, TOP + 60)
     lines = tip(page).split("\n")
     assert re.fullmatch(r"devices? \d+(–\d+)?", lines[0])
-    assert lines[1].endswith("mixed in this pixel")
+    assert lines[1].startswith("mean of ")
     shares = {name: float(share.split()[0]) / 100 for name, share in (line.split(": ") for line in lines[2:])}
     fills = {"F forward": LIGHT.kinds[Kind.F], "B backward": LIGHT.kinds[Kind.B], "idle": LIGHT.idle}
     assert sum(shares.values()) == pytest.approx(1, abs=0.002)
@@ -423,6 +423,19 @@ def test_the_page_draws_means_of_the_time_around_each_column(page, tmp_path, nam
     inside = slice(3, int(cols / 1.004) - 6)
     devices = [int(y // row) for y in lines]
     assert np.abs(seen[lines, inside].astype(int) - expected[devices, inside]).max() <= 2
+
+
+def test_single_actions_appear_by_degrees_while_one_zooms_in(page, tmp_path):
+    timeline = ppsim.simulate(ppsim.build("zb-v", devices=16, microbatches=256), ppsim.Costs())
+    address = written(tmp_path / "one.html", timeline, shown=())
+    page.open(address)
+    cols = page.run(f"return document.querySelector('{CANVAS}').clientWidth") - LEFT - RIGHT
+    seen = []
+    for wide in (1.4, 2.3, 2.6, 2.9):  # pixels of an action of half a second
+        page.open(f"{address}#t=100,{100 + cols * 0.5 / wide}")
+        seen.append(np.ptp(pixels_of(page)[TOP + 3, LEFT + 400 : LEFT + 600].astype(int), axis=0).max())
+    assert seen[0] <= 4
+    assert all(before + 20 < after for before, after in pairwise(seen))
 
 
 def test_lanes_show_in_rows_of_twelve_pixels_and_the_legend_names_what_lower_rows_leave_out(page, tmp_path):
@@ -763,7 +776,11 @@ def test_the_base_changes_and_time_plays(page, stacked):
     before = colours(page)
     page.keys(CANVAS, Keys.ESCAPE)
     page.until(FRAMES)
-    assert colours(page)[LIGHT.kinds[Kind.F]] > 2 * before[LIGHT.kinds[Kind.F]]
+    assert (whole := colours(page)[LIGHT.kinds[Kind.F]]) > 2 * before[LIGHT.kinds[Kind.F]]
+    page.keys(CANVAS, ".")
+    page.keys(".viewer input[type=search]", "3F7")  # what it finds is not pale
+    page.until(FRAMES)
+    assert colours(page)[LIGHT.kinds[Kind.F]] > 0.9 * whole
 
 
 def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_differences(page, timeline, tmp_path):
@@ -776,6 +793,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     chart.write_text(page_of(timeline, timeline, iterations=steps, **options), encoding="utf-8")
     page.open(chart.as_uri())
     assert page.run("return document.querySelector('.words table').parentElement.tabIndex") == 0  # keys scroll it
+    assert page.run("return document.querySelector('.words').open")
     bars = page.run("return [...document.querySelectorAll('.bars button')].map((one) => [one.title, one.disabled])")
     assert bars == [
         ["step 4: 33.6 s, the shortest of 3", False], ["step 5: 55.6 s, the longest of 3", False],
@@ -971,6 +989,13 @@ def test_names_of_devices_are_apart_and_every_text_of_the_keys_has_its_space(pag
         "}).map((one) => one.textContent)"
     )
     assert page.run(cut) == []
+
+
+def test_slices_are_named_and_memory_has_its_half_also_with_more_digits(page, tmp_path):
+    timeline = ppsim.simulate(ppsim.build("seq1f1b", devices=4, microbatches=8, slices=2), COSTS)
+    page.open(written(tmp_path / "one.html", timeline))
+    assert {"2.5", "1.25", "0.1"} <= set(texts_drawn(page))
+    assert "numbers: microbatch.slice" in page.text(".legend")
 
 
 def test_all_devices_have_a_line_of_memory_where_rows_are_not_low(page, chart, many, sized):

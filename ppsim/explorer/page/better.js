@@ -54,7 +54,7 @@ const sizesIn = ({ devices, microbatches }) => `${devices},${microbatches}`, siz
 const isSized = (index) => sizesOf(index) === sizesIn(runs[index].good.common);
 function adviceOn(index, good) {
   if (!isSized(index)) return { text: "other sizes: not compared" };
-  const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4;
+  const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4, above = `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
   const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
@@ -82,9 +82,9 @@ function adviceOn(index, good) {
     if (!evened) return { text, acts: searching };
     if (evened < least * (1 - 5e-4)) return { text: `${text}, optimal partition: ${than(evened)}`, acts: [["Use it", () => put(index, PARTITION, "optimal")], ...searching] };
   }
-  if (other) return { text: `${none ? `${none} · ` : is_least ? "at its bound · " : ""}${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
+  if (other) return { text: `${none || (is_least ? "at its bound" : above)} · ${named(other)}: ${than(other.step)}${unrun(other)}, ${memory(other.peak)}`, acts: [...add(other), ...searching] };
   if (is_least || none) return { text: none || (answered && faster.left === 0 && known.length ? "nothing faster in this memory" : "at its bound"), acts: searching };
-  return { text: `${short(chart.makespan - bound.seconds, chart.step)} above its bound`, acts: searching };
+  return { text: above, acts: searching };
 }
 async function tryEvened(index, good) {   // the step with the partition that is optimal; infinity if it does not fit
   good.evened = 0;

@@ -118,7 +118,7 @@ function drawFills(chart, place, first, last) {   // the rows: means of pixels, 
 
 function drawAreas(chart, place) {   // the names of areas of narrow actions (ppsim.plots.areas), in the middle of what is seen of them, or beside a path
   const path = [...place.path].filter((item) => chart.isBox(item)), gap = gapOf(chart), [begin, end] = visible(place), named = new Set();
-  for (const { words, spans: [first, last, top, bottom] } of isFlat(chart) ? chart.areas : []) {
+  for (const { words, spans: [first, last, top, bottom] } of flatness(chart) > 0.5 ? chart.areas : []) {
     const [x1, x2] = [Math.max(toX(first), left()), Math.min(toX(last), rightEdge())], [y1, y2] = [Math.max(top, begin), Math.min(bottom, end)], half = widthOf(words) / 2 + 2;
     if (x2 - x1 < 2 * half || (y2 - y1) * place.row - gap < 14 || (named.has(words) && chart.areas.filter((one) => one.words === words).length > 3)) continue;   // once is enough
     const spots = [0.5, 0.25, 0.75].flatMap((across) => [0.5, 0.2, 0.8].map((down) => { const row = between(y1 + down * (y2 - y1), y1 + 7 / place.row, y2 - 7 / place.row); return [between(x1 + across * (x2 - x1), x1 + half, x2 - half), place.first + (gap ? Math.floor(row) + 0.5 : row) * place.row - gap / 2]; }));

@@ -107,7 +107,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     if (most > capacity * (1 + 1e-9) && capacity) within(left(), top - 4, x2, toY(capacity) - 0.8, () => area(theme.limit, 0.2, capacity, 2));
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || most, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
-  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 8))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of [tick, 0, tick / 2]) if (level === tick || ((!phone() || number(level).length < 5) && toY(0) - toY(tick) >= (level ? 40 : 8))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   label(`${symbol} of ${nameAt(chart, fullest)}`, x2 + 16, top + tall, { size: 10, widest: right() - 18 });
 }

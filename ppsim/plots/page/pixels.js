@@ -10,7 +10,8 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
 const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns of a pixel
 const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
 const isMixed = (chart) => isFine(chart) || (isReal(chart) && !gapOf(chart) && pixels(chart.period) <= RULES.period && charts.some(isFine));   // one manner a picture
-const footOf = () => between(4.5 - Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf(), 1, 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
+const narrowest = () => Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf();   // columns of the picture's narrowest usual box
+const footOf = () => between(4.5 - narrowest(), 1, 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
 
 function sumsOf(chart, half) {   // ticks of each kind before each box, by name; a slot counts as the kind of its part, for half 2 as both by half, and for half 3 as itself
   if ((chart.sums ||= [])[half]) return chart.sums[half];
@@ -26,6 +27,7 @@ function sumsOf(chart, half) {   // ticks of each kind before each box, by name;
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
+const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? between(RULES.sharp - narrowest(), 0, 1) : 1);   // of that colour, the part: single actions appear upon it while one zooms in
 function footprintsOf(chart, cols, from, to) {   // ticks at which each column's footprint begins and ends, cut at both ends of the step alike; with jitter, a period, doubled or halved to about three pixels
   const begin = new Float64Array(cols), end = new Float64Array(cols), column = (to - from) / cols, finish = chart.makespan / chart.tick, period = chart.period / chart.tick;
   const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : footOf() * column;
@@ -129,12 +131,14 @@ function footprint(place, x, y) {   // what the pixel at a point is the mean of:
 function raster(chart, first, last, lines, cols) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1;
   const rows = count * halves, footprints = footprintsOf(chart, cols, view.t0 / chart.tick, view.t1 / chart.tick);
-  const tall = lines || rows, step = rows / tall, row = new Float64Array(3 * cols);
+  const tall = lines || rows, step = rows / tall, flat = flatness(chart), [row, single] = [0, 1].map(() => new Float64Array(3 * cols));
   if (mean.length < 3 * cols * tall) mean = new Float32Array(3 * cols * tall); else mean.fill(0);
   for (let line = 0, windows = null; line < rows; line++) {
     const device = first + Math.floor(line / halves);
     if (line % halves === 0) windows = windowsOf(chart, device, footprints);
-    rowLight(chart, device, halves === 1 && slots ? 2 : line % halves, windows, row);
+    const part = halves === 1 && slots ? 2 : line % halves;
+    rowLight(chart, device, part, windows, row);
+    if (flat > 0 && flat < 1) { rowLight(chart, device, part, footprints, single); for (let at = 0; at < row.length; at++) row[at] += (1 - flat) * (single[at] - row[at]); }
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];

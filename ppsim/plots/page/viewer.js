@@ -8,7 +8,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   root.classList.add("viewer");
   build(root);
   const about = document.querySelector("body > details.words");
-  if (about) { parts.table.before(about); about.open = innerWidth > 760; } else options.arrange?.(parts);   // directly below the legend
+  if (about) { parts.table.before(about); about.open = window.innerWidth > 760; } else options.arrange?.(parts);   // directly below the legend
   canvas = parts.canvas; context = canvas.getContext("2d");
   dress();
   if (options.fragment) for (const one of document.querySelectorAll("details > summary")) one.addEventListener("click", parts.hold);

@@ -95,7 +95,7 @@ const slowLines = (chart, item, what) => [chart[what]?.[nameOf(chart, item)]].fi
 
 function mixedLines(place, x, y) {   // boxes that mix their colours: what the pixel is the mean of
   const { devices: [first, last], from, to, shares } = footprint(place, x, y), name = (device) => deviceName(place.chart, device), sum = sumOf(shares.values()) || 1, places = Math.max(placesOf(to - from) - 1, 1);
-  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `${onAxis(from, places)} to ${onAxis(to, places)}, mixed in this pixel`, ...[...new Set([...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()])].map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
+  return [first === last ? name(first) : `${name(first).replace("device", "devices")}–${place.chart.towers ? name(last) : last}`, `mean of ${onAxis(from, places)} to ${onAxis(to, places)}`, ...[...new Set([...inOrder(place.chart.kinds).map(({ title }) => title), ...shares.keys()])].map((title) => [title, shares.get(title) || 0]).filter(([, part]) => part >= 5e-4).map(([title, part]) => `${title}: ${percent(part / sum)}`)];
 }
 
 function idleLines(chart, device, time) {
