@@ -16,6 +16,7 @@ from ppsim.base.rules import Check, argument, check_fields, checked_methods, dec
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
+RANDOM = "actions", "transfers", "devices", "links"  # what gets drawn factors
 _ACTIONS, _TRANSFERS, _DEVICES, _LINKS, _RECOMPUTES, _VOCABULARY = range(6)
 
 sigma = number(lambda value: 0 <= value <= 3, "must be a relative spread from 0 to 3, such as 0.05 for about 5 %")
@@ -73,7 +74,7 @@ class Jitter:
     @property
     def is_random(self) -> bool:
         """True if factors are drawn, so that samples differ."""
-        return any((self.actions, self.transfers, self.devices, self.links))
+        return any(getattr(self, name) for name in RANDOM)
 
     @property
     def least_factor(self) -> float:

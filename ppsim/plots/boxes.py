@@ -10,10 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.analysis.bubbles import iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
 from ppsim.base.immutable import distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
+from ppsim.plan.jitter import RANDOM
+from ppsim.plan.resolve import repriced
 from ppsim.plots import palette
 from ppsim.plots.lanes import FILLS, STEPS, TITLES, LaneSpans, Spans, band, lane_spans
 from ppsim.plots.palette import Theme, mixed
@@ -313,24 +315,22 @@ class LegendEntry:
         return [(0, 0, 12, 12, theme.kinds[self.kind]), *[mark] * (self.sort in ("stage", "reverse"))]
 
 
-def legend_entries(
-    every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf, unmarked: bool = False
-) -> list[LegendEntry]:
+def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: float = np.inf) -> list[LegendEntry]:
     """Return the legend of what these charts draw up to `until` seconds: kinds, idle time, marks, lanes.
 
     `marked` has a kind whose boxes show marks of a later "stage", of "reverse", "longer" ones and "full" ones, if one
-    does. `unmarked`: a chart has no marks of later stages, as its actions are too narrow. The last entry names the
-    lanes that low rows leave out.
+    does, and one whose boxes are too narrow, "bare". The last entry names the lanes that low rows leave out.
     """
     drawn = {kind for boxes in every for kind in distinct(boxes.kind[boxes.start < until]).tolist()}
     kinds = [kind for kind in palette.TITLES if kind in drawn]
     slot = "plain" if all(boxes.plain for boxes in every) else "slot"
     found = [LegendEntry(slot if kind == Kind.OVERLAP_F_B else "kind", palette.TITLES[kind], kind) for kind in kinds]
-    if any(steady_bubble_fraction(boxes.timeline) > 0 for boxes in every):
+    if any(bubble_fraction(boxes.timeline) > 0 for boxes in every):
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
     longer = "" if "longer" not in marked else ": longer line in wide actions" if "full" in marked else ": longer line"
     several = any(boxes.locals > 2 for boxes in every)
-    stage = (f"later stage{longer}" if several else SECOND) + " in wide actions" * (unmarked and "wide" not in longer)
+    stage = f"later stage{longer}" if several else SECOND
+    stage += " in wide actions" * ("bare" in marked and "wide" not in stage)
     words = {"stage": stage, "reverse": REVERSE}
     found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
     if any((boxes.start[boxes.step_begins] < until).any() for boxes in every):
@@ -375,7 +375,8 @@ def costs_text(every: Sequence[Boxes]) -> str:
 
     They are a range if stages differ, and medians if times of a stage do; "per stage" if devices have several stages.
     Actions of schedules with different numbers of stages per device have those of one microbatch through a device.
-    Derived transfers and lanes that take less than 1 % of a device's time are left out.
+    Derived transfers and lanes that take less than 1 % of a device's time are left out. Jitter follows the times
+    without it.
     """
     stages_per_device = [one.timeline.schedule.num_stages / one.timeline.schedule.devices for one in every]
     per_device, usual, differ = len({*stages_per_device}) > 1, dict[str, list[float]](), False
@@ -402,9 +403,10 @@ def costs_text(every: Sequence[Boxes]) -> str:
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
     actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip
-    slow = {device: factor for boxes in every for device, factor in
-            (boxes.timeline.plan.noise or {}).get("slow_devices", {}).items() if factor != 1}  # fmt: skip
-    others += [f"device {device} takes {factor:g} x as long" for device, factor in [*slow.items()][:_SLOW]]
+    noise = {key: value for boxes in every for key, value in (boxes.timeline.plan.noise or {}).items()}
+    slow = [one for one in noise.get("slow_devices", {}).items() if one[1] != 1]
+    others += [f"device {device} takes {factor:g} x as long" for device, factor in slow[:_SLOW]]
+    others += [f"jitter of {name} {100 * noise[name]:.3g} %" for name in RANDOM if noise.get(name)]
     part = "per device: " if per_device else "per stage: " if stages_per_device[0] > 1 else ""
     actions = [part + ", ".join(actions)] if part else actions
     return "median " * differ + " · ".join([*actions, *others])
@@ -415,10 +417,13 @@ def _timed_parts(boxes: Boxes, factor: float) -> Iterator[tuple[str, np.ndarray,
 
     The seconds of actions are multiplied by `factor`.
     """
-    timeline = boxes.timeline
-    for kind in boxes.kinds:
-        yield kind.name, boxes.length * factor * (boxes.kind == kind), boxes.stage
+    timeline, length = boxes.timeline, boxes.length
     seconds = np.where(timeline.plan.remote, timeline.transfer_end - timeline.transfer_start, 0.0)
+    if timeline.plan.noise:
+        plain = repriced(timeline.plan, timeline.table)
+        length, seconds = plain.seconds[boxes.row], np.where(plain.remote, plain.transfer_seconds, 0.0)
+    for kind in boxes.kinds:
+        yield kind.name, length * factor * (boxes.kind == kind), boxes.stage
     lanes = {re.split(" of | to ", one.title)[0]: (one.length, one)
              for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
     least = _MINOR * makespan(timeline) * hasattr(timeline.costs, "stages")  # derived costs have many

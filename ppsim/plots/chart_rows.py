@@ -182,8 +182,8 @@ class ChartRows(Artist):
             self._lines(renderer, begin[mine], above[mine], below[mine], place.pixel, theme.text)
         begins = boxes.step_begins
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
-            begin = left[begins] + place.pixel  # apart from the number before it
-            self._lines(renderer, begin, top[begins], bottom[begins] - gap, thick * place.pixel, colour)
+            begin = left[begins] + place.pixel / 2  # apart from the number before it
+            self._lines(renderer, begin, top[begins] + gap, bottom[begins] - gap, thick * place.pixel, colour)
         instants = np.flatnonzero(boxes.length == 0)
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]

@@ -78,6 +78,7 @@ def draw(
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
         blocks, heads = _blocks(every, titles, group, base)
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
+        notes += [f"=: less than {percent_text(SAME, 0)} apart"] * any("=" in block.numbers for block in blocks)
         texts = Texts(title, lead, notes)
         rows = compose(blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
     return figure_of(rows[0])

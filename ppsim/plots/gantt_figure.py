@@ -159,7 +159,9 @@ def compose(
     numbered = labels and pixels >= _WIDE
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
     if numbered and any(marks.has_numbers(*one, second, digit) for one in single):
-        texts = texts._replace(notes=[*texts.notes, "numbers are microbatches"])
+        is_sliced = any(boxes.timeline.schedule.slices > 1 for boxes in every)
+        words = "numbers are microbatch.slice" if is_sliced else "numbers are microbatches"
+        texts = texts._replace(notes=[*texts.notes, words])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory

@@ -100,11 +100,10 @@ class Legend:
         without_transfers: bool = False, until: float = np.inf, is_wide: bool = True,
     ):  # fmt: skip
         self.theme = theme
-        marked, unmarked = dict[str, Kind](), False
+        marked = dict[str, Kind]()
         for boxes, row in reversed([*zip(every, rows, strict=True)]):
-            marked |= (own := marked_kinds(boxes, second, row, until))
-            unmarked |= boxes.locals > 1 and not is_mixed(boxes, second) and "stage" not in own
-        entries = legend_entries(every, marked, until, unmarked)
+            marked |= marked_kinds(boxes, second, row, until)
+        entries = legend_entries(every, marked, until)
         steps = [lane for boxes in every for lane in boxes.lanes if lane.sort == STEPS]
         wide = max((lane.length.max() * second for lane in steps), default=np.inf)
         if wide <= 1:
@@ -136,7 +135,7 @@ class Legend:
                 self._add("memory", "over the limit", color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
-        remarks += ["later stages have no marks: actions too narrow"] if unmarked and "stage" not in marked else []
+        remarks += ["later stages have no marks: actions too narrow"] * ("bare" in marked and "stage" not in marked)
         remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         if not is_wide:

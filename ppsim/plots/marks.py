@@ -104,15 +104,16 @@ def second_of(ax: Axes) -> float:
 
 def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[str, Kind]:
     """Return a kind whose boxes show marks of each sort, as for `legend_entries`, in rows of `row` pixels."""
-    found, high = dict[str, Kind](), _height(boxes, second, row)
-    is_high = high >= LOWEST_MARK * (1 + boxes.slot)
-    has_mark = scale.has_mark(boxes.length * second) & (not is_mixed(boxes, second))
-    wide = has_mark & (boxes.start < until) & is_high
+    found, mixes = dict[str, Kind](), is_mixed(boxes, second)
+    is_high = _height(boxes, second, row) >= LOWEST_MARK * (1 + boxes.slot)
+    has_mark = scale.has_mark(boxes.length * second) & is_high & (not mixes)
+    drawn = (boxes.start < until) & (boxes.length > 0)
     is_full = scale.mark_length(boxes.local, boxes.locals, boxes.length * second) == 1.0
     later, inner = boxes.local > 0, (boxes.local > 0) & (boxes.local < boxes.locals - 1)  # the last has a full mark
     sorts = {"stage": later, "reverse": boxes.reverse, "longer": inner & ~is_full, "full": inner & is_full}
-    for sort, marked in sorts.items():
-        if seen := {*distinct(boxes.kinds_of_parts(0)[wide & marked]).tolist()}:
+    marks = {sort: marked & has_mark for sort, marked in sorts.items()} | {"bare": later & ~has_mark & (not mixes)}
+    for sort, marked in marks.items():
+        if seen := {*distinct(boxes.kinds_of_parts(0)[drawn & marked]).tolist()}:
             found[sort] = next(kind for kind in TITLES if kind in seen)
     return found
 

@@ -19,6 +19,7 @@ from ppsim.base.tables import NO_BREAK, aligned, layout_lines, line_width, withi
 from ppsim.base.units import counted, percent_text, rounded_text, time_unit, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES, values_in
+from ppsim.plan.jitter import RANDOM
 from ppsim.plan.lengths import HOST_MEMORY
 from ppsim.plots.boxes import title_text
 from ppsim.plots.scale import time_text
@@ -183,7 +184,7 @@ def _noise_text(noise: Mapping[str, Any] | None) -> str:
     """Return the jitter of a run: the devices and links that are always slow, and the seed if anything is random."""
     if noise is None:
         return ""
-    drawn = any(noise[name] for name in ("actions", "transfers", "devices", "links"))
+    drawn = any(noise[name] for name in RANDOM)
     slow = [f", device {device} x {factor:g}" for device, factor in noise["slow_devices"].items()]
     slow += [f", link {a}-{b} x {factor:g}" for (a, b), factor in noise["slow_links"].items()]
     return "".join(slow) + (f", jitter (seed {noise['seed']})" if drawn else "")
