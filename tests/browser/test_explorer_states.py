@@ -807,5 +807,8 @@ def test_fingers_have_buttons_for_the_steps_of_the_path(page, explorer, sized):
         page.find("[aria-label='The next step']").click()
         page.find("[aria-label='The next step']").click()
         assert page.text(".selection").startswith("critical path of 1f1b, action 2 of ")
+        for kind, fingers in (("touchStart", [{"x": 200, "y": 100}]), ("touchEnd", [])):  # idle time of device 0
+            page.browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+        page.until("return document.querySelector('.selection').textContent.startsWith('1f1b · idle')")
     finally:
         page.browser.execute_cdp_cmd(touch, {"enabled": False})

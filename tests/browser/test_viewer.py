@@ -334,6 +334,10 @@ def test_two_fingers_zoom_and_a_tap_chooses(page, chart, timeline):
     fingers("touchEnd")
     assert page.until("return document.querySelector('.selection').textContent").startswith("2B3 ")
     assert not page.run(SHOWN)  # a tip would cover the chart
+    for at, shown in ((page.find(CANVAS).size["width"] - RIGHT - 9, "block"), (x, "none")):  # idle time, an action
+        fingers("touchStart", (at, y))
+        fingers("touchEnd")
+        page.until("return getComputedStyle(document.querySelector('.time')).display === arguments[0]", shown)
     fingers("touchStart", (x - 50, y), (x + 50, y))
     for apart in (60, 80, 100):
         fingers("touchMove", (x - apart, y), (x + apart, y))

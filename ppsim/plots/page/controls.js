@@ -108,7 +108,7 @@ function fillLegend() {   // only what is drawn
   for (const kind of inOrder(kinds.values())) add(true, kind.title, fillOf(kind));
   add(charts.some((chart) => !isReal(chart) || Object.keys(chart.ledger).length), "idle", theme.idle);
   add(charts.some(isMixed), "narrow actions mix their colours");
-  add(charts.some(({ slices }) => slices > 1), "numbers: microbatch.slice");
+  add(charts.some((chart) => chart.slices > 1 && !isMixed(chart)), "numbers: microbatch.slice");
   add(charts.some((chart) => chart.locals > 1 && isMarked(chart)), locals === 2 ? "second stage" : `later stage${charts.some(hasLengths) ? ": longer line" : ""}`, theme.kinds[first], "under");
   add(charts.some((chart) => chart.column.reverse && isMarked(chart)), "other direction", theme.kinds[first], "over");
   parts.legend.style.setProperty("--mark", inkOn(theme.kinds[first]));
@@ -149,6 +149,7 @@ function tell(text, lines = [text], goes = [...lines.keys()].slice(1).reverse())
 const NUMBERED = 12;   // pixels of a box that has a number
 function choose(chart, item, before = "", reveals = 3) {   // choose an item and follow its waits back to the start; null chooses nothing
   chosen = chart ? { chart, item } : null;
+  if (chart) reach(chart.end(item));
   step = -1;
   followed = chart ? chart.chain(item) : [];
   tell("", chart ? [`${before}${charts.length > 1 ? `${chart.short} · ` : ""}${linesOf(chart, item)[0]}`, ...linesOf(chart, item).slice(1), chainLine(chart, followed)] : [], [1, -1, 2]);
@@ -159,7 +160,6 @@ function choose(chart, item, before = "", reveals = 3) {   // choose an item and
 function grow(chart) { if (isLow(chart)) { viewBefore ||= { ...view }; view.row = NUMBERED + 2; } }   // legible rows
 function reveal(chart, item, least) {   // move the view so that the item is visible, and as wide as `least`
   const from = chart.start(item), to = chart.end(item), span = view.t1 - view.t0;
-  if (playing?.time < to) playing = null;   // which leaves what is after it pale
   viewBefore ||= { ...view };
   if (to < view.t0 || from > view.t1 || (from < view.t0 && to <= view.t0 + span * 0.02)) {
     view.t0 = (from + to - span) / 2; view.t1 = view.t0 + span;

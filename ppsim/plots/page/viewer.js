@@ -232,7 +232,10 @@ function snapped(x) {   // the time at x, or of a tick or an end of a schedule a
 function tap(event) {
   const { offsetX: x, offsetY: y } = event, hit = itemAt(x, y);
   choose(hit?.chart, hit?.item, "", false);
-  if (!hit && event.pointerType === "touch") tell("", wordsAt(x, y) || []);   // a finger would cover the tip, and the tip the chart
+  if (event.pointerType !== "touch") return;   // a finger would cover the tip, and the tip the chart
+  hideTip();
+  const words = wordsAt(x, y), name = charts.length > 1 && at(x, y)?.chart.short;
+  if (!hit) { tell("", words ? [name, ...words].filter(Boolean) : []); showTime(canvas.getBoundingClientRect(), x, y); }
 }
 
 function press(event) {
@@ -266,13 +269,14 @@ function press(event) {
 
 function chooseFirst() { const chart = charts.find(isReal); choose(chart, chart.firstEndingAfter(0, view.t0)); }
 
+const reach = (time) => { if (playing?.time < time) playing = null; };   // play leaves pale what is after its line
 function stepPath(by) {   // the next or the previous action of the critical path: of the schedule that the first step was upon, else below the pointer, else of the base
   const chart = step >= 0 && hovered ? hovered.chart : chosen?.chart ?? (latest && at(latest.offsetX, latest.offsetY)?.chart) ?? charts[base], chain = (chart.critical ??= chart.chain(chart.last)), places = chain.map((item, at) => [item, at]).filter(([item]) => chart.isBox(item));
   const known = places.findIndex(([item, at]) => (chosen ? item === chosen.item : at === step)), first = places.findIndex(([item]) => chart.end(item) > view.t0);   // of those in sight
   const next = between(known >= 0 ? known + by : first, 0, places.length - 1), [item, place] = places[next];
   step = place;
   chosen = null; followed = []; hovered = { chart, item };
-  grow(chart); reveal(chart, item, NUMBERED);
+  reach(chart.end(item)); grow(chart); reveal(chart, item, NUMBERED);
   tell(stepLine(chart, chain, place, next + 1, places.length));
   clamp();
 }
