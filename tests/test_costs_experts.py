@@ -102,6 +102,21 @@ def test_automodel_compiles_the_activation_of_experts_behind_deepep_in_eager_ste
     assert eager - compiled == pytest.approx(spared * TOKENS * VISITS * 32 * 2 * 3 / 2 / 100)
 
 
+def test_a_recomputation_of_automodel_stops_before_the_last_product_and_the_way_back_from_experts():
+    whole, early = (
+        DerivedCosts(
+            MODEL, Cluster(DEVICE, LINK, LINK, contention=0.0),
+            Layout(framework=name, data=2, expert=2, expert_exchange="hierarchical", recompute="full"),
+        )
+        for name in ("torchtitan", "automodel")
+    )  # fmt: skip
+    block = MODEL.layers[1]
+    last = _down(TOKENS * VISITS / 4) / 2  # of four experts, each with the tokens of two GPUs
+    assert whole.repeated_seconds(block, "full") - early.repeated_seconds(block, "full") == pytest.approx(last)
+    spared = whole.exchange(block).repeated - early.exchange(block).repeated
+    assert spared == pytest.approx(whole.exchange(block).input_grad / 2)
+
+
 @pytest.mark.parametrize(("layout", "copies"), [({}, 4), ({"data": 4, "expert": 4}, 4), ({"tensor": 2}, 8)])
 def test_torchtitan_copies_tokens_four_times_and_all_of_them_where_an_expert_is_split(layout, copies):
     layout = layout | {"sequence_parallel": "tensor" in layout}

@@ -235,6 +235,15 @@ modules:
 """
 
 
+@pytest.mark.parametrize("kernel", ["use_turbo_grouped_gemm", "moe_use_legacy_grouped_gemm", "use_turbo_rms_norm"])
+def test_one_kernel_has_the_products_of_experts_where_an_experiment_names_it(kernel):
+    grouped = as_config(EXPERTS).changed({"layout.grouped_experts": True, "layout.framework": "primus"})
+    printed = ppsim.to_launch(grouped, "Primus")
+    assert overrides(printed)["use_turbo_grouped_gemm"] is True
+    read = ppsim.from_launch("Primus", printed.replace("use_turbo_grouped_gemm", kernel))
+    assert read.costs.layout.groups_experts == (kernel != "use_turbo_rms_norm")
+
+
 def test_a_users_experiment_becomes_a_config():
     reading = read_launch("Primus", EXPERIMENT, gpus=16)
     config = reading.config()

@@ -19,7 +19,6 @@ EXPERT_LAUNCH = 34e-6
 
 # Part of a plain exchange before its first message, which graphs of routers contain: numbers of tokens, a permutation.
 GRAPHED = 1 / 2
-MLP_KERNELS = 1 / 4  # kernels of a dense block's F that its MLP has: two products and an activation of twelve
 
 
 class LayerTimes(NamedTuple):
@@ -70,10 +69,8 @@ def host_seconds(setup: Setup, layer: Layer, recompute: str = "none") -> tuple[f
 def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
     """Return the kernel launches of a block in F and in B, without those of single experts."""
     layout, host = setup.layout, setup.layout.run_by.facts.host
-    is_routed = layer.expert_parameters > 0
-    part = MLP_KERNELS if layer.name == "mlp" else 1.0
-    launches = [(part * host.forward, part * host.backward)]
-    if layout.shards_by("block") and layer.name != "mlp":
+    launches = [(host.forward, host.backward)] if layer.name != "mlp" else []
+    if layout.shards_by("block") and launches:
         launches.append(host.hooks)
         if layout.optimizer_groups[0] > 1:
             launches.append((host.gathers, host.gathers))
@@ -81,7 +78,7 @@ def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
         launches.append(host.tensor)
     if any(linear.module == "latent" for linear in layer.operators.products):
         launches.append(host.latent)
-    if is_routed:
+    if layer.expert_parameters:
         graphed = layout.chosen("cuda_graphs") == "router"
         router, part = (0, 1 - GRAPHED) if graphed else (layout.router_kernels, 1)
         launches.append((router, router))

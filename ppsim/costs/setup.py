@@ -233,7 +233,8 @@ class Setup:
         argument("recompute", recompute, recompute_levels)
         again = layer.repeated(recompute)
         if again is layer:
-            return self.work(layer).forward
+            stops = self.layout.run_by.facts.early_stop and self.cluster.device.achieved is None
+            return self.work(layer).forward - (self._product(layer.operators.products[-1])[0] if stops else 0.0)
         if not layer.recomputable or recompute == "none":
             return 0.0
         if recompute == "selective":

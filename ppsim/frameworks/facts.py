@@ -113,6 +113,8 @@ class Facts:
     # empty_stages, recompute_blocks: True if its options can give a stage no layer, and recompute some of its blocks
     empty_stages: bool = True
     recompute_blocks: bool = True
+    # True if a full recomputation ends with the last tensor that the backward reads: no last product, no combine
+    early_stop: bool = False
     # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has
     since: Mapping[str, str] = field(default_factory=dict)
 

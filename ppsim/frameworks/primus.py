@@ -28,7 +28,10 @@ SPLIT_NEEDS: dict[str, tuple[Any, str]] = {
 }
 _NEEDS = {key: value for key, (value, _) in SPLIT_NEEDS.items()}
 NEEDS = dict.fromkeys(ALGORITHMS, _NEEDS)
-FACTS = replace(megatron.CORE_FACTS, name="Primus", extra=megatron.EXTRA._replace(frees_outputs="0"), since={})
+# One kernel has the products of a GPU's experts with use_turbo_grouped_gemm or moe_use_legacy_grouped_gemm:
+# primus/backends/megatron/core/extensions/transformer_engine_spec_provider.py, grouped_mlp_modules.
+HOST, EXTRA = megatron.HOST._replace(each_expert=False), megatron.EXTRA._replace(frees_outputs="0")
+FACTS = replace(megatron.CORE_FACTS, name="Primus", host=HOST, extra=EXTRA, since={})
 
 
 def least_microbatches(schedule: str, devices: int) -> int:

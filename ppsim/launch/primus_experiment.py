@@ -62,6 +62,8 @@ def experiment_keys(job: Launch, version: str) -> list[str]:
     keys |= dict(_key(flag, words) for flag, words in flags.arguments.items())
     if job.schedule.name in ALGORITHMS:
         keys |= {**SPLIT, "pp_algorithm": ALGORITHMS[job.schedule.name]}
+    if keys.get("moe_grouped_gemm"):
+        keys |= {"enable_primus_turbo": True, "use_turbo_grouped_gemm": True}
     reading = _read(keys, {}, job.notes, job.gpus)
     job.check("Primus", reading)
     cannot_run(f"Primus {version}", [f"it has no {key}" for key in sorted(keys.keys() - options_of(OPTIONS).keys())])
@@ -139,6 +141,8 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
         flags.arguments |= {"window-size": [f"{window},0"], "window-attn-skip-freq": ["2" if alternates else "0"]}
     if flags.has("use-turbo-deepep"):
         flags.arguments["moe-token-dispatcher-type"] = ["flex"]
+    if flags.has("moe-grouped-gemm") and not flags.has("use-turbo-grouped-gemm", "moe-use-legacy-grouped-gemm"):
+        del flags.arguments["moe-grouped-gemm"]  # Transformer Engine's starts one product after the other
     megatron_script.read(flags, {"framework": "primus", **notes}, gpus, reading)
     _read_order(flags, reading)
     own = Flags(
