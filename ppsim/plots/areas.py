@@ -150,7 +150,9 @@ def parts_around(
         cells = tuple(np.clip((edges[:-1] + edges[1:]) / 2 + reach, 0.0, edges[-1]))
     around = [repetitions(boxes, device, *cells) if mixed and boxes.is_even else cells for device in rows.tolist()]
     for half in halves:
-        own = replace(boxes, kind=np.where(boxes.is_marked(half) | (not marked), boxes.kinds_of_parts(half), -1))
+        own = boxes
+        if marked or len(halves) > 1:
+            own = replace(boxes, kind=np.where(boxes.is_marked(half) | (not marked), boxes.kinds_of_parts(half), -1))
         if own.kinds:
             parts = [kind_shares(own, device, *bins) for device, bins in zip(rows.tolist(), around, strict=True)]
             for kind, part in zip(own.kinds, np.stack(parts, axis=1) / len(halves), strict=True):

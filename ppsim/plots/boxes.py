@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
 from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
 from ppsim.analysis.interval import short_interval
-from ppsim.base.immutable import distinct
+from ppsim.base.immutable import as_class, distinct
 from ppsim.base.units import counted, percent_text, seconds_text, time_unit
 from ppsim.plan.jitter import RANDOM
 from ppsim.plan.resolve import repriced
@@ -58,7 +59,11 @@ class Boxes(Spans):
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them."""
         is_plain = pixels < LOWEST_DETAIL
-        return replace(self, plain=is_plain, apart=APART if is_plain else self.apart)
+        return self.drawn(plain=is_plain, apart=APART if is_plain else self.apart)
+
+    def drawn(self, **options: Any) -> Boxes:
+        """Return the boxes as a picture draws them, with all that is known of them; no cached property has options."""
+        return as_class(Boxes, self, **options)
 
     @cached_property
     def median(self) -> float:
@@ -79,7 +84,7 @@ class Boxes(Spans):
     def repetitions(self) -> tuple[np.ndarray, np.ndarray]:
         """Seconds between the begins of each box and of the last, and next, box of its kind and stage; nan: none."""
         name = self.kind * np.int64(self.timeline.schedule.num_stages) + self.stage
-        order, found = np.lexsort((self.start, name, self.device)), np.full((2, len(name)), np.nan)
+        order, found = np.lexsort((name, self.device)), np.full((2, len(name)), np.nan)
         same = (np.diff(name[order]) == 0) & (np.diff(self.device[order]) == 0)
         found[0, order[1:]] = found[1, order[:-1]] = np.where(same, np.diff(self.start[order]), np.nan)
         return found[0], found[1]
@@ -146,9 +151,14 @@ class Boxes(Spans):
                 yield Kind(kind), np.flatnonzero(mine & (kinds == kind)), halves(self.band)[half] if slot else self.band
 
     @cached_property
-    def lanes(self) -> list[LaneSpans]:
+    def every_lane(self) -> list[LaneSpans]:
         """Lanes of the gathers, reductions, copies, collectives and optimizer steps that take time."""
-        return [one for one in lane_spans(self.timeline) if not (self.plain and one.has_band)]
+        return lane_spans(self.timeline)
+
+    @property
+    def lanes(self) -> list[LaneSpans]:
+        """The lanes that rows show."""
+        return [one for one in self.every_lane if not (self.plain and one.has_band)]
 
     @property
     def sorts(self) -> frozenset[str]:
@@ -273,14 +283,14 @@ def local_stage(schedule: ScheduleColumns) -> tuple[np.ndarray, np.ndarray]:
     """
     enters = (schedule.stage == 0) & (schedule.kind == Kind.F)
     first_device = int(schedule.device[enters].min(initial=schedule.devices))
-    _, name = np.unique(schedule.microbatch, return_inverse=True)
-    direction = np.zeros(int(name.max(initial=0)) + 1, bool)
-    direction[name[enters]] = schedule.device[enters] != first_device
-    reverse = direction[name]
+    direction = np.zeros(schedule.microbatches, bool)
+    direction[schedule.microbatch[enters]] = schedule.device[enters] != first_device
+    reverse = direction[schedule.microbatch]
     stages = max(schedule.num_stages, 1)
     group = schedule.device.astype(np.int64) * 2 + reverse
-    used, number = np.unique(group * stages + schedule.stage, return_inverse=True)
+    used = distinct(group * stages + schedule.stage)
     first_of_group = np.searchsorted(used, np.arange(2 * schedule.devices) * stages)
+    number = np.searchsorted(used, group * stages + schedule.stage)
     return (number - first_of_group[group]).astype(np.int32), reverse
 
 
@@ -337,7 +347,7 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
         found.append(LegendEntry("steps", "start of an iteration"))
     lanes = {lane.sort: lane.title for boxes in every for lane in boxes.lanes if lane.start.min() < until}
     found += [LegendEntry("lane", lanes[sort], lane=sort) for sort in TITLES if sort in lanes]
-    hidden = {lane.sort: lane.title for boxes in every if boxes.plain for lane in replace(boxes, plain=False).lanes
+    hidden = {lane.sort: lane.title for boxes in every for lane in boxes.every_lane
               if lane.start.min() < until and lane.sort not in lanes}  # fmt: skip
     names = ", ".join(hidden[sort] for sort in TITLES if sort in hidden)
     return [*found, LegendEntry("low", f"rows too low for {names}")] if names else found
@@ -382,8 +392,8 @@ def costs_text(every: Sequence[Boxes]) -> str:
     per_device, usual, differ = len({*stages_per_device}) > 1, dict[str, list[float]](), False
     for boxes, stages in zip(every, stages_per_device, strict=True):
         for name, times, stage in _timed_parts(boxes, stages if per_device else 1.0):
-            order = np.lexsort((times, stage))
-            order = order[times[order] > 0]
+            lit = np.flatnonzero(times > 0)
+            order = lit[np.lexsort((times[lit], stage[lit]))]
             _, first, count = np.unique(stage[order], return_index=True, return_counts=True)
             medians = times[order][first + count // 2]
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
@@ -425,7 +435,7 @@ def _timed_parts(boxes: Boxes, factor: float) -> Iterator[tuple[str, np.ndarray,
     for kind in boxes.kinds:
         yield kind.name, length * factor * (boxes.kind == kind), boxes.stage
     lanes = {re.split(" of | to ", one.title)[0]: (one.length, one)
-             for one in replace(boxes, plain=False).lanes if one.sort != FILLS}  # fmt: skip
+             for one in boxes.every_lane if one.sort != FILLS}  # fmt: skip
     least = _MINOR * makespan(timeline) * hasattr(timeline.costs, "stages")  # derived costs have many
     for name, (times, columns) in {"transfer": (seconds, timeline.schedule), **lanes}.items():
         if not np.bincount(columns.device, times).max(initial=0.0) < least:

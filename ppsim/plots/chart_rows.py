@@ -95,13 +95,12 @@ class ChartRows(Artist):
             return
         place, boxes = self.place(renderer), self.boxes
         gap = self._gap(place)
-        wide = boxes.length * place.second / place.pixel
         is_mean = boxes.median * place.second / place.pixel < _NARROWEST_VECTOR or self._is_mixed(place)
-        if not place.in_pixels and len(wide) <= _MAX_VECTOR_BOXES and not is_mean:
+        if not place.in_pixels and len(boxes) <= _MAX_VECTOR_BOXES and not is_mean:
             self._draw_polygons(renderer, place, gap)
         else:
             self._draw_image(renderer, place, gap)
-        self._draw_overlays(renderer, place, gap, wide)
+        self._draw_overlays(renderer, place, gap)
 
     def _is_mixed(self, place: Place) -> bool:
         return is_mixed(self.boxes, place.second / place.pixel)
@@ -170,26 +169,28 @@ class ChartRows(Artist):
         part.set_clip_box(part.get_clip_box() or self._ax.bbox.padded(2))
         part.draw(renderer)
 
-    def _draw_overlays(self, renderer: Any, place: Place, gap: float, wide: np.ndarray) -> None:
+    def _draw_overlays(self, renderer: Any, place: Place, gap: float) -> None:
         """Draw begins of steps, ticks of instants, marks and numbers."""
         boxes, theme = self.boxes, self.theme
-        top, bottom = place.band(boxes.device, boxes.band, gap)
-        left = place.x(boxes.start)
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             mine = lane.length * place.second > place.pixel
             above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
             begin = place.x(lane.start) + place.pixel / 2
             self._lines(renderer, begin[mine], above[mine], below[mine], place.pixel, theme.text)
         begins = boxes.step_begins
+        top, bottom = place.band(boxes.device[begins], boxes.band, gap)
         for thick, colour in ((4.0, theme.paper), (2.0, theme.text)):
-            begin = left[begins] + place.pixel / 2  # apart from the number before it
-            self._lines(renderer, begin, top[begins] + gap, bottom[begins] - gap, thick * place.pixel, colour)
+            begin = place.x(boxes.start[begins]) + place.pixel / 2  # apart from the number before it
+            self._lines(renderer, begin, top + gap, bottom - gap, thick * place.pixel, colour)
         instants = np.flatnonzero(boxes.length == 0)
         for kind in np.unique(boxes.kind[instants]).tolist():
             mine = instants[boxes.kind[instants] == kind]
-            self._lines(renderer, left[mine], top[mine], bottom[mine], place.pixel, theme.kinds[Kind(kind)])
-        for kind, mine, edges in () if self._is_mixed(place) else boxes.parts(scale.has_mark(wide)):
-            self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
+            top, bottom = place.band(boxes.device[mine], boxes.band, gap)
+            self._lines(renderer, place.x(boxes.start[mine]), top, bottom, place.pixel, theme.kinds[Kind(kind)])
+        if not self._is_mixed(place):
+            wide = boxes.length * place.second / place.pixel
+            for kind, mine, edges in boxes.parts(scale.has_mark(wide)):
+                self._marks(renderer, place, kind, mine, edges, gap, wide[mine])
         for text in self._numbers(place, gap) if self.labels else ():
             self._draw_part(text, renderer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -210,8 +210,8 @@ def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     narrowest, mixing = min(boxes.median for boxes in every), max(map(mixing_scale, shown))
-    alike = [replace(boxes, narrowest=narrowest, mixing=mixing) for boxes in shown]
-    return [boxes if boxes.plain else replace(boxes, reserved=lanes) for boxes in alike]
+    alike = {"narrowest": narrowest, "mixing": mixing}
+    return [boxes.drawn(**alike, reserved=frozenset() if boxes.plain else lanes) for boxes in shown]
 
 
 def _title_lines(title: str, room: float) -> list[str]:

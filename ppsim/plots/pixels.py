@@ -108,9 +108,9 @@ def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) 
         long = np.nan_to_num(np.where(np.isnan(own), other, own), nan=boxes.period)
         long = np.clip(long, 1e-6 * boxes.period, 2.0 * boxes.period)
         long = sign * long * np.maximum(np.ceil(wide / long - 1e-6), 1.0)
-        ends = [(middle + at * long, middle + (at + 1) * long) for at in (0, 1)]
-        near, far = (np.array([shares(*span, *times) for span in spans]) for times in ends)
-        is_inside = (inside > 0.0) & (ends[1][1] >= 0.0) & (ends[1][1] <= finish)
+        begins, ends = (np.stack([middle + (at + later) * long for at in (0, 1)]) for later in (0, 1))
+        near, far = np.array([shares(*span, begins, ends) for span in spans]).swapaxes(0, 1)
+        is_inside = (inside > 0.0) & (ends[1] >= 0.0) & (ends[1] <= finish)
         return middle + long, np.where(is_inside, _change(near, far), np.inf), near
 
     last_begin, next_begin = boxes.repetitions
@@ -143,7 +143,7 @@ def _change(parts: np.ndarray, others: np.ndarray) -> np.ndarray:
 def covered(start: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Return the seconds before each time that disjoint spans in time order cover: linear between the spans' ends."""
     if not len(start):
-        return np.zeros(len(times))
+        return np.zeros(times.shape)
     before = np.concatenate([[0.0], np.cumsum(end - start)])
     corners, reached = (np.stack(pair, axis=1).ravel() for pair in ((start, end), (before[:-1], before[1:])))
     return np.interp(times, corners, reached)
@@ -151,7 +151,8 @@ def covered(start: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray
 
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return the fraction of each bin from `first` to `last` that disjoint spans in time order cover, float64."""
-    return (covered(start, end, last) - covered(start, end, first)) / (last - first)
+    before, until = covered(start, end, np.stack([first, last]))
+    return (until - before) / (last - first)
 
 
 def kind_shares(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
