@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from glob import glob
 from typing import Any
 
 import pytest
@@ -13,11 +14,10 @@ import pytest
 def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
     """Return a function that fails the test with a table of the measures that are worse or above a limit.
 
-    `ppsim_check("configs/a.yaml", "configs/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths are
-    relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a
+    `ppsim_check("configs/*.yaml", "own/b.yaml", baseline="configs/baseline.json", max_bubble=0.15)`; paths and patterns
+    are relative to pytest's root directory. Keywords: baseline; max_bubble, max_memory, max_step_time; tolerance_abs (a
     mapping of measure -> amount), tolerance_rel, and force for a tolerance above 100 %; overrides (a mapping of dotted
-    config key -> value). Numbers may be text with a unit, such as "80 GB". Raises PpsimError for a broken baseline or
-    config.
+    config key -> value). Numbers may be text with a unit, such as "80 GB". A broken baseline or config fails the test.
     """
 
     def check(
@@ -32,17 +32,22 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that tests without the fixture do not start slower.
+        from ppsim.base.errors import PpsimError
         from ppsim.studies.gate import Tolerance, check_configs, findings_text, parse_limits
 
         __tracebackhide__ = True
         root = pytestconfig.rootpath
-        findings = check_configs(
-            [root / config for config in configs],
-            baseline=None if baseline is None else root / baseline,
-            limits=parse_limits(max_bubble, max_memory, max_step_time),
-            tolerance=Tolerance.parse(tolerance_abs, tolerance_rel, force=force),
-            overrides=overrides,
-        )
+        paths = [path for config in configs for path in sorted(glob(str(root / config))) or [root / config]]
+        try:
+            findings = check_configs(
+                paths,
+                baseline=None if baseline is None else root / baseline,
+                limits=parse_limits(max_bubble, max_memory, max_step_time),
+                tolerance=Tolerance.parse(tolerance_abs, tolerance_rel, force=force),
+                overrides=overrides,
+            )
+        except PpsimError as error:
+            pytest.fail(f"ppsim check\n{error}", pytrace=False)
         if any(finding.failed for finding in findings):
             pytest.fail(f"ppsim check\n{findings_text(findings)}", pytrace=False)
 

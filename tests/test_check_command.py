@@ -86,7 +86,10 @@ def test_reports_go_to_the_summary_to_junit_and_to_json(baseline, tmp_path, monk
     [
         ([], "nothing to check against"),
         (["--update"], "nothing to check against"),
-        (["--baseline", "none.json"], "none.json: cannot be read: there is no such file; write it with --update"),
+        (
+            ["--baseline", "none.json"],
+            "none.json: cannot be read: there is no such file; write it with",
+        ),
         (["--baseline", UNIT_COSTS], "not a baseline"),
         (["--max-bubble", "x"], "--max-bubble: 'x' must be a finite number"),
         (["--max-step-time", "2 GB"], "--max-step-time: "),

@@ -100,7 +100,7 @@ def test_a_config_that_the_baseline_does_not_know_fails_as_new():
     findings = config_findings("b.yaml", numbers(), {"a.yaml": values(numbers())}, Tolerance(), {})
     assert verdicts(findings) == {"makespan": "new"}
     assert findings[0].failed
-    assert "add it with --update" in findings_text(findings)
+    assert "--update adds it" in findings_text(findings)
 
 
 def test_a_measure_that_is_no_longer_known_fails_as_lost():

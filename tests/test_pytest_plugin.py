@@ -44,11 +44,19 @@ def test_it_compares_with_a_baseline_under_overrides_and_tolerances(suite):
     result.stdout.fnmatch_lines(["*bubble_fraction*regression*", "time that changed in a.yaml*"])
 
 
-def test_a_broken_baseline_is_the_errors_own_message(suite):
+def test_a_broken_baseline_is_the_errors_own_message_without_a_traceback(suite):
     (suite.path / "b.json").write_text("{}")
     result = run(suite, "ppsim_check('a.yaml', baseline='b.json')")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ConfigError*b.json: not a baseline*"])
+    result.stdout.fnmatch_lines(["ppsim check", "*b.json: not a baseline*"])
+    result.stdout.no_fnmatch_line("*gate.py*")
+
+
+def test_it_checks_the_configs_of_a_pattern(suite):
+    (suite.path / "c.yaml").write_text(UNIT_COSTS.read_text())
+    result = run(suite, "ppsim_check('*.yaml', max_bubble=0.2)")
+    result.stdout.fnmatch_lines(["FAIL  2 checks failed, in 2 of 2 configs"])
+    run(suite, "ppsim_check('no-*.yaml', max_bubble=0.2)").stdout.fnmatch_lines(["*no-*.yaml: cannot be read*"])
 
 
 def test_loading_the_plugin_loads_nothing_heavy():

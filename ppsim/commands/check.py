@@ -62,8 +62,6 @@ def check(
         raise ConfigError(re.sub(r"^\w+", lambda keyword: option_of(keyword[0]), str(error))) from None
     if baseline is None and (update or not limits):
         raise ConfigError("nothing to check against: give --baseline, --max-bubble, --max-memory or --max-step-time")
-    if baseline and not update and _is_missing(baseline):
-        raise ConfigError(f"{baseline}: cannot be read: there is no such file; write it with --update")
     overrides = settings_of(settings)
     if baseline and update:
         say(f"wrote {baseline}: {counted(gate.update_baseline(configs, baseline, overrides), 'config')}")
@@ -76,15 +74,6 @@ def check(
         say(f"in the baseline and not checked: {first_names(left, MAX_NAMED)}")
     if any(finding.failed for finding in findings):
         raise typer.Exit(ANSWER_IS_NO)
-
-
-def _is_missing(path: Path) -> bool:
-    """Return whether the file does not exist; `read_baseline` reports other faults."""
-    try:
-        path.stat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError)
-    return False
 
 
 def _report(findings: list[gate.Finding], junit: Path | None, json: str | None, verbose: bool) -> None:

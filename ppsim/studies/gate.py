@@ -311,6 +311,8 @@ def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers])
 def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     """Read a baseline; ConfigError gives the file and every fault with its key."""
     place, what = str(path), "a baseline"
+    if not os.path.lexists(path):
+        raise ConfigError(f"{place}: cannot be read: there is no such file; write it with ppsim check --update")
     document = read_json(read_text(path), place, what, each=_without_doubles)
     check_schema(document, SCHEMA, place, f"{what}, as --update writes")
     configs = document.get("configs")
@@ -361,7 +363,8 @@ def _is_finite(value: Any) -> bool:
 
 _HEADING = ["config", "measure", "baseline", "now", "allowed", "verdict"]
 _MEANINGS = {  # of verdicts
-    "new": "new: not in the baseline; add it with --update",
+    "regression": "regression: worse than the baseline allows; ppsim check --update accepts it",
+    "new": "new: not in the baseline; ppsim check --update adds it",
     "lost": "lost: in the baseline, and no longer known",
 }
 
