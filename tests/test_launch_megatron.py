@@ -344,7 +344,7 @@ def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     script.write_text(SCRIPT)
     done = run("import", "megatron", script, "-o", job)
     assert done.status == 0, done.err
-    assert "UNKNOWN   --some-flag: no option of core" in done.out
+    assert "UNKNOWN   --some-flag: no option of Megatron-LM core" in done.out
     assert "UNKNOWN   --cuda-graph-impl: may change the step" in done.out
     assert "lines 35: not read" in done.out
     assert "H100 SXM" in done.out

@@ -253,7 +253,9 @@ def test_a_users_experiment_becomes_a_config():
     assert not layout.distributed_optimizer  # pre_trainer.yaml has it
     assert (config.build().name, config.build().microbatches) == ("interleaved-1f1b", 32)
     assert reading.left_out == ["wandb_project"]
-    assert reading.unknown == ["turbo_sync_free_moe_stage: may change the step", "my_key: no option of v26.5.1"]
+    assert reading.unknown == ["turbo_sync_free_moe_stage: may change the step", "my_key: no option of Primus v26.5.1"]
+    off = EXPERIMENT.replace("my_key: 3", "moe_shared_expert_overlap: false")
+    assert read_launch("Primus", off, gpus=16).left_out == ["wandb_project", "moe_shared_expert_overlap"]
     unset = EXPERIMENT.replace("my_key: 3", "virtual_pipeline_model_parallel_size: null")
     assert read_launch("Primus", unset, gpus=16).unknown == reading.unknown[:1]
 
@@ -294,8 +296,12 @@ def test_the_order_is_that_of_the_patch_which_is_on(keys, name, unknown):
     [
         (EXPERIMENT.replace("framework: megatron", "framework: torchtitan"), "only megatron"),
         (EXPERIMENT.replace("llama3.1_8B", "mine"), "model 'mine' is not known here"),
+        (EXPERIMENT.replace("llama3.1_8B", "llama3.1_9B"), "near: llama3.1_8B or"),
         (EXPERIMENT.replace(":2}", "}"), "micro_batch_size: its value comes from a variable"),
-        (EXPERIMENT.replace("global_batch_size: 256", "global_batch_size: 9"), "global_batch_size 9 is not a multiple"),
+        (
+            EXPERIMENT.replace("global_batch_size: 256", "global_batch_size: 9"),
+            "global_batch_size 9 is not a multiple .* use 8 or 16, or",
+        ),
         (EXPERIMENT.replace("rank: 2", "rank: 1") + ZBV, "zb-v: stages_per_device=1 is not allowed"),
         ("--num-layers 8", "holds no `modules"),
         ("modules: [", "not YAML|line 1"),
@@ -311,5 +317,6 @@ def test_the_command_reads_an_experiment(tmp_path):
     path.write_text(EXPERIMENT)
     outcome = run("import", "primus", path, "--gpus", "16", "-o", config)
     assert "PP 4, DP 4, interleaved-1f1b x2, 32 microbatches; from Primus" in outcome.out
-    assert "my_key: no option of v26.5.1" in outcome.out
+    assert "my_key: no option of Primus v26.5.1" in outcome.out
     assert ppsim.load_config(config).build().devices == 4
+    assert "assumed   device MI300X" in outcome.out

@@ -139,7 +139,7 @@ def test_a_fit_is_used_only_if_it_predicts_left_out_runs_better():
     slopes[:, 3:6] = [[0, 0, 0], [0.26, 0, -0.05], [0.95, 0.24, -0.01]]
     hung, agreed = fit_of((0.05, 0.12, 2.43), slopes), fit_of((0.3, 0.28, 0.3), slopes)
     assert not hung.logs.any()
-    assert "of 3 steps (3 must be: no fit is used)" in hung.support.words("steps")
+    assert "of 3 steps (3 must be: fit not used)" in hung.support.words("steps")
     assert np.abs(agreed.logs).max() > 0.1
     assert agreed.support.words("steps") == "3 of 3 steps"
 
@@ -167,7 +167,7 @@ def test_fewer_than_three_runs_change_no_constant():
     for count, slopes in ((1, np.full((1, 10), -0.1)), (2, np.full((2, 10), -0.1))):
         fit = fit_of(np.full(count, 0.3), slopes)
         assert not fit.logs.any()
-        assert fit.support.words("steps") == f"0 of {count} steps (3 must be: no fit is used)"
+        assert fit.support.words("steps") == f"0 of {count} steps (3 must be: fit not used)"
 
 
 def test_a_run_without_memory_leaves_its_constants_at_the_prior(runs):
@@ -264,7 +264,13 @@ def test_the_command_names_constants_runs_and_the_next_run(runs_file, tmp_path):
     assert done.out.startswith("calibrated with 4 runs: median error ")
     assert len(done.out.splitlines()) <= 24
     assert max(map(len, done.out.splitlines())) <= 100
-    for word in (*CONSTANTS, "job0", "next: ", "; peak memory ", "predict better: 4 of 4 steps, 4 of 4 peaks"):
+    for word in (
+        *CONSTANTS,
+        "job0",
+        "next: ",
+        "; peak memory ",
+        "by a fit to the other runs: 4 of 4 steps, 4 of 4 peaks",
+    ):
         assert word in done.out
     assert read_calibration(made).runs == 4
     for command in (("fits",), ("compare", "--schedules", "gpipe"), ("simulate",), ("sweep", "--over", "engine=event")):

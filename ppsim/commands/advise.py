@@ -99,9 +99,9 @@ def _counts(found: AdviceList) -> list[str]:
     helps = "make it fit" if found.fits is False else "help"
     lines = [f"{len(helping)} of {counted(len(software), 'change')} {helps}; {LEGEND}"]
     errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
-    if any(error > SAME for error in errors.values()):
+    if found.fits is not False and any(error > SAME for error in errors.values()):
         texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())
-        lines.append(f"gains below {texts} are not certain")
+        lines.append(f"gains below {texts} are not certain and do not count")
     return lines
 
 

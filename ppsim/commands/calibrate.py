@@ -93,7 +93,10 @@ def calibration_text(calibration: Calibration) -> str:
     if held:
         peaks = _median_error((run.peak_memory, run.memory_before, run.memory_after) for run in held)
         errors.append(f"peak memory {peaks}")
-    lines = [*paragraph(f"{calibration.name}: median error {'; '.join(errors)}"), *paragraph(calibration.support_words)]
+    first = calibration.name
+    if not any(support.part for support in calibration.support.values()):
+        first = f"not calibrated, as {counted(calibration.runs, 'run')} changed no constant"
+    lines = [*paragraph(f"{first}: median error {'; '.join(errors)}"), *paragraph(calibration.support_words)]
     lines += ["", *aligned(calibration.constants()), "", *aligned(calibration.errors(MAX_RUNS))]
     if (more := calibration.runs - MAX_RUNS) > 0:
         lines.append(f"and {counted(more, 'run')} with smaller errors")

@@ -141,7 +141,8 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
         return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
     left = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in left]
-    words = [*(flag for flag in after if flag not in before), *(["without", *dropped] if dropped else [])]
+    removal = [f"(remove {' '.join(dropped)})"] if dropped else []
+    words = [*(flag for flag in after if flag not in before), *removal]
     return [f"{name}:", *words] if words else []
 
 

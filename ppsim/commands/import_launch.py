@@ -16,9 +16,11 @@ from ppsim.commands.options import JsonTarget, Verbose
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import config_yaml
 from ppsim.launch import read_launch
+from ppsim.launch.primus_experiment import HARDWARE as OF_AMD
 from ppsim.launch.reading import HARDWARE, Reading
 
 LABEL = 10  # width of a line's label
+DEFAULT = {key: f"[default: {one}; for Primus: {OF_AMD[key]}]" for key, one in HARDWARE.items()}
 MAX_FINDINGS = 8  # without --verbose, so that the answer fits one screen
 
 
@@ -35,10 +37,8 @@ def import_launch(
     gpus: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="GPUs of the job, if the file does not give them.")
     ] = None,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help=f"GPU. [default: {HARDWARE['device']}]")] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"Link within a node. [default: {HARDWARE['link']}]")
-    ] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help=f"GPU. {DEFAULT['device']}")] = None,
+    link: Annotated[str | None, typer.Option(metavar="NAME", help=f"Link within a node. {DEFAULT['link']}")] = None,
     network: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"Network between nodes. [default: {HARDWARE['network']}]")
     ] = None,
@@ -56,7 +56,7 @@ def import_launch(
         raise ConfigError(f"{file}: {error}" if str(file) not in str(error) else str(error)) from None
     config.simulate()  # a config that cannot run is an error now, not at its first use
     if "hardware" not in reading.data:
-        left = {key: HARDWARE[key] for key in given if not given[key] and (device or key == "device")}
+        left = {key: reading.hardware[key] for key in given if not given[key] and (device or key == "device")}
         reading.assumed += [f"{key} {name} (--{key}; ppsim hardware lists others)" for key, name in left.items()]
     yaml = config_yaml(config)
     if output:

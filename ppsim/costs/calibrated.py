@@ -141,8 +141,8 @@ class Support(NamedTuple):
 
     def words(self, what: str) -> str:
         """Return these numbers in words, with the name of what is predicted."""
-        used = percent_text(self.part, 0) + " of the" if self.part else f"{self.needed} must be: no"
-        return f"{self.better} of {self.runs} {what}" + (f" ({used} fit is used)" if self.part < 1 else "")
+        used = f"{percent_text(self.part, 0)} of the fit is" if self.part else f"{self.needed} must be: fit not"
+        return f"{self.better} of {self.runs} {what}" + (f" ({used} used)" if self.part < 1 else "")
 
 
 @described
@@ -221,7 +221,7 @@ class Calibration:
         """Return a table of at most `most` runs as text, those with the largest errors first."""
         rows: list[tuple[str, ...]] = [("run", "measured", "without", "now", "error", "")]
         for run in sorted(self.measured, key=lambda run: -abs(math.log(run.after / run.seconds)))[:most]:
-            says = "does not fit the others" if not run.fits else f"fixes {run.tells} most" if run.tells else ""
+            says = "does not fit the others" if not run.fits else f"determines {run.tells} most" if run.tells else ""
             seconds = (seconds_text(one, 3) for one in (run.seconds, run.before, run.after))
             rows.append((run.name, *seconds, percent_text(run.error, signed=True), says))
         return rows
@@ -230,7 +230,7 @@ class Calibration:
     def support_words(self) -> str:
         """Text for outputs: the evidence for the fits of time and memory, and the fraction of them that is used."""
         each = ", ".join(support.words(what) for what, support in self.support.items())
-        return f"fits to the other runs predict better: {each}"
+        return f"predicted better by a fit to the other runs: {each}"
 
     @property
     def next_words(self) -> str:

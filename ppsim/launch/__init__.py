@@ -139,7 +139,8 @@ def from_launch(
     gpus : int, optional
         GPUs of the job, if the text does not say.
     hardware : mapping, optional
-        Keys of the section `hardware`, of which a script says nothing. Default: H100 SXM with NVLink 4 and InfiniBand.
+        Keys of the section `hardware`, of which a script says nothing. Default: H100 SXM with NVLink 4 and
+        InfiniBand, or MI300X for Primus.
 
     Raises
     ------

@@ -17,6 +17,7 @@ from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
 from ppsim.costs.partition import LayoutString, even
 from ppsim.families.interleaved import group_sizes
+from ppsim.families.registry import nearest_multiples
 from ppsim.frameworks import megatron, megatron_deepspeed, options_of
 from ppsim.frameworks.megatron import OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
@@ -326,9 +327,7 @@ def _read_schedule(
     fewest = math.lcm(group, experts)
     if gpus is None:
         gpus = fewest
-        reading.assumed.append(
-            f"{counted(gpus, 'GPU')}, the fewest for its groups: the script does not give their number (--gpus)"
-        )
+        reading.assumed.append(f"{counted(gpus, 'GPU')}, the fewest for its groups: the file gives no number (--gpus)")
     if gpus % fewest or not gpus:
         more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
         words = f"{counted(gpus, 'GPU')}, which is not a multiple of tensor x context x pipeline = {group}{more}"
@@ -338,7 +337,10 @@ def _read_schedule(
     batch = flags.number("global-batch-size", size * copies)
     schedule["microbatches"], rest = divmod(batch, size * copies)
     if rest or not batch:
-        raise ConfigError(f"--global-batch-size {batch} is not a multiple of {size} sequences x {copies} copies")
+        raise ConfigError(
+            f"--global-batch-size {batch} is not a multiple of {size} sequences x {copies} copies; "
+            f"use {nearest_multiples(batch, size * copies)}, or another --gpus"
+        )
     stages = _read_partition(flags, model, layout, devices)
     schedule["name"] = "interleaved-1f1b" if stages > 1 else "1f1b"
     if flags.has("overlap-moe-expert-parallel-comm"):

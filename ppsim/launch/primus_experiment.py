@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from shlex import split
 from typing import Any
 
@@ -28,6 +29,7 @@ PRESETS = {**OPTIONS["models"][BASE], **OPTIONS["defaults"]}
 LISTS = ("recompute_modules", "window_size")
 # A split backward needs them: primus/backends/megatron/core/pipeline_parallel/zerobubble/README.md.
 SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_attention_mask_in_dataloader": False}
+HARDWARE = {"device": "MI300X", "link": "Infinity Fabric", "network": "InfiniBand NDR"}
 RUN = {"mock_data": True, "train_iters": 20, "lr": 1e-4, "lr_warmup_iters": 2, "finetune": False}
 
 
@@ -123,8 +125,8 @@ def _experiment(text: str, gpus: int | None) -> Reading:
         raise ConfigError(f"framework {shown(module['framework'])}: only megatron is read here; {instead}")
     model = str(module.get("model", BASE)).removesuffix(".yaml")
     if model not in OPTIONS["models"]:
-        known = ", ".join(sorted({*OPTIONS["models"]} - {BASE}))
-        raise ConfigError(f"model {shown(model)} is not known here, only {known}; use {BASE} with sizes as overrides")
+        near = " or ".join(get_close_matches(model, {*OPTIONS["models"]} - {BASE}, n=2)) or "none"
+        raise ConfigError(f"model {shown(model)} is not known here (near: {near}); use {BASE} with sizes as overrides")
     own = {str(key): value for key, value in keys.items()}
     noted = notes.pop("gpus", None)
     return _read(own, OPTIONS["models"][model], notes, gpus or noted)
@@ -133,7 +135,7 @@ def _experiment(text: str, gpus: int | None) -> Reading:
 def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str, Any], gpus: int | None) -> Reading:
     """Return overrides over the presets as the sections of a config."""
     values = {**PRESETS, **{key: value for key, value in model.items() if key not in OPTIONS["defaults"]}, **keys}
-    flags, reading = Flags(_flags(values)), Reading("Primus", OPTIONS["version"])
+    flags, reading = Flags(_flags(values)), Reading("Primus", OPTIONS["version"], HARDWARE)
     if flags.number("tensor-model-parallel-size") == 1:
         flags.arguments.pop("sequence-parallel", None)
     window, alternates = flags.number("sink-sliding-window", 0), flags.has("sink-window-even-layers-only")
@@ -150,7 +152,7 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
         {KEYS.get(flag, flag) for flag in flags.used},
         sign="",
     )
-    reading.sort(own)
+    reading.sort(own, [key for key, value in keys.items() if value is False and key not in OPTIONS["negated"]])
     reading.assumed, reading.unknown = (list(map(_in_keys, one)) for one in (reading.assumed, reading.unknown))
     return reading
 

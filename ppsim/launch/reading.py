@@ -182,6 +182,7 @@ class Reading:
 
     framework: str
     version: str
+    hardware: Mapping[str, str] = field(default_factory=HARDWARE.copy)  # assumed, as no launch file has it
     data: dict[str, Any] = field(default_factory=dict)  # the sections of the config
     # read, left_out: flags that the config follows from, and flags that change no step
     read: list[str] = field(default_factory=list)
@@ -212,13 +213,14 @@ class Reading:
             if name not in options:
                 versions = (record["version"], *record["others"])
                 other = next((version for version in versions if name in options_of(record, version)), None)
-                reason = f"no option of {self.version}" + (f", but of {other}; {reason}" if other else "")
+                more = f", but of {other}; {reason}" if other else ""
+                reason = f"no option of {self.framework} {self.version}{more}"
             self.unknown.append(f"{flags.sign}{name}: {reason}")
 
     def config(self, hardware: Mapping[str, Any] | None = None, place: str = "launch") -> Config:
         """Return the checked config; `hardware` replaces keys of that section, which no launch file has."""
         data = dict(self.data)
-        data["hardware"] = {**(self.data.get("hardware") or HARDWARE), **(hardware or {})}
+        data["hardware"] = {**(self.data.get("hardware") or self.hardware), **(hardware or {})}
         return ConfigSource(data, place).config()
 
 
