@@ -343,3 +343,38 @@ def test_a_list_of_timelines_is_compared_as_it_is_with_its_first():
     assert any("naive" in text.get_text() for text in found.plot().findobj(Text))
     with pytest.raises(library.ConfigError, match="compare needs a config, or a list of timelines"):
         library.compare([slow, "1f1b"])
+
+
+def test_one_run_is_compared_with_schedules_that_run_as_it_did():
+    mine = library.Schedule.from_orders(["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"], name="mine")
+    costs = library.Costs(forward=1.0, backward=2.0, latency=0.5)
+    run = library.simulate(mine, costs, transport="directed")
+    found = compare(run, ["gpipe"])
+    assert found.current is run
+    assert [one.schedule.name for one in found.drawn] == ["mine", "gpipe"]
+    gpipe = library.simulate(library.build("gpipe", devices=2, microbatches=2), costs, transport="directed")
+    assert [one.makespan for one in found.drawn] == [run.makespan, gpipe.makespan]
+    assert {"mine", "1f1b", "zb-h1"} < {one.schedule.name for one in compare(run).timelines}
+    assert (
+        compare(library.load_config(UNIT_COSTS).simulate(), ["gpipe"]).rows()
+        == compare(UNIT_COSTS, ["1f1b", "gpipe"]).rows()
+    )
+
+
+def test_the_noise_of_a_run_applies_to_the_schedules_compared_with_it():
+    schedule, jitter = library.build("1f1b", devices=2, microbatches=4), library.Jitter(actions=0.2)
+    run = library.simulate(schedule, jitter=jitter, seed=3)
+    assert compare(run, [schedule.named("again")]).timelines[1].makespan == run.makespan
+
+
+def test_a_measured_step_is_explained_instead():
+    measured = library.Timeline.from_trace("validation/data/cpu/sleep/1f1b.json")
+    with pytest.raises(library.ConfigError, match="explain compares it"):
+        compare(measured, ["1f1b"])
+
+
+def test_a_files_lists_give_the_sizes(tmp_path):
+    file = tmp_path / "mine.csv"
+    library.build("zb-h1", devices=4, microbatches=6).to_csv(file)
+    rows = document("--schedules", f"1f1b,{file}")["schedules"]
+    assert [(row["schedule"], row["makespan"]) for row in rows] == [(str(file), 21), ("1f1b", 27)]

@@ -237,7 +237,11 @@ def test_a_chain_of_two_thousand_stages_needs_no_recursion():
             "forward lists 3 values, but the schedule has 2 stages; list 2",
         ),
         ({"schedule": [["0F0", "0B0"]]}, ConfigError, "simulate takes a Schedule or a Program, not list"),
-        ({"schedule": "1f1b"}, ConfigError, "simulate takes a Schedule or a Program, not str; see ppsim.build"),
+        (
+            {"schedule": "1f1b"},
+            ConfigError,
+            "simulate takes a Schedule or a Program, not str; see ppsim.build, Schedule.from",
+        ),
     ],
     ids=range(9),
 )

@@ -80,6 +80,14 @@ def test_none_and_the_empty_text_are_idle_slots():
     assert schedule == Schedule.from_orders([["0F0", "0B0"], ["1F0", "1B0"]])
 
 
+def test_a_line_of_actions_is_the_list_of_a_device():
+    schedule = Schedule.from_orders(["0F0 0F1  0B0 0B1", "1F0,,1B0, 1F1,1B1"])
+    assert schedule.orders() == [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    assert schedule.idle.tolist() == [[1, 1]]
+    with pytest.raises(ScheduleError, match="row 1: expected a list of actions, got '0F0'"):
+        Schedule.from_orders(["0F0", "0B0"])
+
+
 def test_anything_whose_text_is_an_action_is_taken():
     class Foreign:
         def __init__(self, text):

@@ -1,4 +1,4 @@
-"""Everything a user holds is shown in one short line by `repr` and `print`; pages come from `summary()` and charts."""
+"""Everything a user holds is shown in one short line by `repr`; `print` gives the rows of a result."""
 
 import functools
 
@@ -45,11 +45,21 @@ def held():
     return {f"{type(one).__name__}-{number}": one for number, one in enumerate(objects)}
 
 
-def test_repr_and_str_of_all_objects_are_one_short_line():
+def test_repr_and_str_of_all_objects_are_one_short_line_but_tables_print_their_rows():
     for name, one in held().items():
         assert len(repr(one)) <= LONGEST, name
         assert "\n" not in repr(one), name
-        assert str(one) == repr(one), name
+        assert str(one) == repr(one) or hasattr(one, "to_latex"), name
+
+
+def test_results_with_rows_print_them():
+    points = ppsim.sweep(UNIT, over={"schedule.microbatches": [8, 16]}, workers=1)
+    assert str(points).splitlines()[0].startswith("microbatches  iteration time (s)")
+    assert [line.split()[0] for line in str(points).splitlines()[1:]] == ["8", "16"]
+    assert str(ppsim.sweep(UNIT, over={"schedule.microbatches": range(8, 68)}, workers=1)).endswith("and 10 more")
+    assert str(ppsim.compare(UNIT, ["1f1b", "zb-h1"])).splitlines()[-1].split() == ["1f1b", "33", "base", "27.3", "4"]
+    assert str(ppsim.compare(UNIT, ["zb-h2:3"])) == "no schedule ran"
+    assert str(ppsim.advise(UNIT)).splitlines()[1].split()[:3] == ["none", "33.0", "base"]
 
 
 def test_every_public_class_is_among_them():

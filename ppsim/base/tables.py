@@ -1,5 +1,7 @@
 """Tables for commands, summaries, reports and papers: aligned text, HTML and LaTeX."""
 
+from __future__ import annotations
+
 import csv
 import io
 import math
@@ -11,12 +13,18 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ppsim.base.units import ScaledUnit, axis_unit, value_text
+from ppsim.base.errors import ConfigError
+from ppsim.base.host import need
+from ppsim.base.units import ScaledUnit, axis_unit, more_lines, value_text
+
+if TYPE_CHECKING:
+    import pandas
 
 WIDTH = 100  # characters of a line of running text, less on a narrower terminal
 NO_BREAK = "\N{NO-BREAK SPACE}"
+MAX_PRINTED = 50  # rows of a result
 _MINUS = re.compile(r"(?<![^\s(])-(?=\d)")
 _LONG = 50  # characters: longer cells of an HTML table may be several lines
 _ROUNDING = 1e-9  # distance from a whole number that sums leave
@@ -117,6 +125,44 @@ def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [("th", heads), *(("td", row) for row in rows)]
     body = "".join(f"<tr>{''.join(map(cell, [tag] * len(row), ['left', *sides[1:]], row))}</tr>" for tag, row in lines)
     return f"<div style='overflow-x:auto;margin-bottom:12px'><table>{body}</table></div>"
+
+
+class Tabular:
+    """Result that is a table: `print` shows it as text, a notebook as HTML."""
+
+    _empty: Any = "no rows"  # text in place of a table without rows
+
+    def _table(self) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, str]]:
+        """Return the rows that are shown, and the units of their numbers."""
+        raise NotImplementedError
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per item."""
+        return [*map(dict, self._table()[0])]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the rows as a pandas table; unknown numbers are NaN."""
+        frame = need("pandas", "a table of rows").DataFrame(self.rows())
+        known = {name: {*map(type, column)} for name, column in frame.items() if column.dtype == object}
+        return frame.astype({name: float for name, types in known.items() if types <= {int, float, type(None)}})
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX with the package booktabs, for a paper; ConfigError if it has no rows."""
+        rows, units = self._table()
+        if not rows:
+            raise ConfigError(f"{self._empty}; there is nothing to put into a table")
+        return latex_table(rows, units)
+
+    def __str__(self) -> str:
+        rows, units = self._table()
+        if not rows:
+            return self._empty
+        columns = (column for column, _ in _columns(rows[:MAX_PRINTED], units))
+        return "\n".join([*aligned([*zip(*columns, strict=True)], left=1), *more_lines(len(rows) - MAX_PRINTED, "")])
+
+    def _repr_html_(self) -> str:
+        rows, units = self._table()
+        return page_table(rows, units) if rows else self._empty
 
 
 def page_table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:

@@ -70,6 +70,9 @@ def compare(
     if not names:
         raise ConfigError(f"--schedules {schedules!r} names none; use all, or names such as 1f1b,zb-h1")
     fraction = None if headroom is None else options.read_headroom(headroom)
+    files = [name for name in names if name.lower().endswith(".csv")]
+    if files and flags["config"] is None and flags["devices"] is None is flags["microbatches"]:
+        flags["schedule"] = files[0]  # its lists give the sizes
     case = read_case(**flags)
     which = [Schedule.from_csv(name) if name.lower().endswith(".csv") else name for name in names]
     comparison = study.compare(case, None if names == ["all"] else which, headroom=fraction)

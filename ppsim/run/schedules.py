@@ -57,10 +57,11 @@ class Schedule(ScheduleColumns):
 
     @classmethod
     def from_orders(cls, orders: Iterable[Iterable[Any]], *, name: str = "custom", slices: int = 1) -> Schedule:
-        """Read one list of action strings per device; `None` or an empty string is an idle slot.
+        """Read one list of action strings per device, or one line of them, such as "0F0 0F1 0B0 0B1".
 
-        Objects with an action as their `str()`, such as PyTorch's actions, are legal too. Lists with transfers give a
-        Program. Raises ScheduleError with device, position and text of every cell that is not an action.
+        `None`, an empty string or an empty cell between commas is an idle slot. Objects whose `str()` is an action,
+        such as PyTorch's actions, are legal too. Lists with transfers give a Program. Raises ScheduleError with device,
+        position and text of every cell that is not an action.
         """
         return cls.of(read_orders(orders, name, slices))
 

@@ -98,7 +98,8 @@ def check_call(schedule: ScheduleColumns, transport: str, engine: str, optimizer
     if optimizer is not None:
         argument("optimizer", optimizer, choice(*OPTIMIZERS))
     if not isinstance(schedule, ScheduleColumns):
-        raise ConfigError(f"simulate takes a Schedule or a Program, not {type(schedule).__name__}; see ppsim.build")
+        kind = type(schedule).__name__
+        raise ConfigError(f"simulate takes a Schedule or a Program, not {kind}; see ppsim.build, Schedule.from_orders")
     if optimizer is not None and schedule.iterations > 1:
         raise ConfigError(
             f"optimizer={optimizer!r} excludes schedule {schedule.name!r}: its iterations follow each other "

@@ -117,6 +117,8 @@ def _read_table(table: list[Any], place: Callable[[int, int], str], **traits: An
     idle: list[tuple[int, int]] = []
     faults: list[str] = []
     for device, cells in enumerate(table):
+        if isinstance(cells, str) and not cells.isalnum():  # a line of several actions
+            cells = cells.split("," if "," in cells else None)
         if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
             raise ScheduleError(f"row {device + 1}: expected a list of actions, got {shown(cells)}")
         for column, cell in enumerate(cells):

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.interval import spread
 from ppsim.analysis.memory import HEADROOM, headroom_rule
 from ppsim.base.errors import ConfigError, PpsimError
-from ppsim.base.host import need
 from ppsim.base.progress import track
 from ppsim.base.rules import argument, checked_call, checked_methods, declared, described
-from ppsim.base.tables import page_table
+from ppsim.base.tables import Tabular
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.spread import Spread, order_error
 from ppsim.engines.running import compiled_or
@@ -30,7 +29,6 @@ from ppsim.studies.towers import SCHEDULES_WITH_ENCODER, EncoderKey, encoder_siz
 from ppsim.studies.worker_pool import InProcess, open_resources
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 ADVISED = ("iteration_time", "tokens_per_second", "peak_memory", "peak_activations")
@@ -45,7 +43,7 @@ SLOWEST = 2.0
 @described
 @checked_methods
 @dataclass(frozen=True)
-class AdviceList:
+class AdviceList(Tabular):
     """Advice: every single change of a config, simulated; the result of `advise`."""
 
     config: Config = declared("the config")
@@ -107,10 +105,6 @@ class AdviceList:
             for one in self.advice
         ]
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table."""
-        return need("pandas", "a table of changes").DataFrame(self.rows())
-
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
         """Draw the change of the step time for each change that helps, best first, as a matplotlib figure.
@@ -129,13 +123,13 @@ class AdviceList:
         words: Any = title or what, "change of step time", "device mean"
         return draw_bars(names, changes, removed, *words, width=width, theme=theme)
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         now, heads = self.run.iteration_time, ("change", "step", "vs now", "peak", "removes")
         rows = [("none", now, "base", peak_of(self.run), None)]
         rows += [(it.words.replace("->", "→"), it.step, it.step / now - 1, it.memory, it.removes) for it in self.better]
         peak = "activations" if self.run.peak_memory is None else "bytes"
         named = [dict(zip(heads, row, strict=True)) for row in rows]
-        return page_table(named, {"step": "seconds", "vs now": "change", "peak": peak})
+        return named, {"step": "seconds", "vs now": "change", "peak": peak}
 
 
 @checked_call()
@@ -229,21 +223,24 @@ def _candidate(run: Timeline, headroom: float, changes: Mapping[str, Any]) -> Ca
     return Candidate(changes, numbers, layout_string=run.layout_string, fits=fits_within(run, headroom))
 
 
-class Fitting(list[Candidate]):
+class Fitting(Tabular, list[Candidate]):
     """Changes that make a config fit, the fastest first, or the config itself."""
 
-    def _repr_html_(self) -> str:
+    _empty = "no single change fits"
+
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         rows = [{"change": one.words or "none", "step": one.step, "free": one.spare} for one in self]
-        return page_table(rows, {"step": "seconds", "free": "bytes"}) if rows else "no single change fits"
+        return rows, {"step": "seconds", "free": "bytes"}
 
 
 @checked_call()
-def what_fits(config: Config, headroom: float = HEADROOM) -> Fitting:
+def what_fits(config: AnyConfig, headroom: float = HEADROOM) -> Fitting:
     """Return the config itself if it fits in the memory of its devices, or else changes that make it fit.
 
     These are the fastest changes of `advise` that fit, at most four and one per idea; `headroom` is its own. Raises
     CostError if the costs do not give the bytes held, or name no device.
     """
+    config = as_config(config)
     unchanged = _with_spare(config, _candidate(config.simulate(), headroom, {}), headroom)
     if unchanged.fits:
         return Fitting([unchanged])

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, headroom_rule
 from ppsim.base.errors import ConfigError
-from ppsim.base.host import need
 from ppsim.base.progress import Bar
 from ppsim.base.rules import argument, checked_call, declared, described, whole_number
-from ppsim.base.tables import page_table
+from ppsim.base.tables import Tabular
 from ppsim.base.units import counted
 from ppsim.config import AnyConfig, Config, ConfigSource, config_source, value_at
 from ppsim.costs.spread import order_error
@@ -31,7 +30,6 @@ from ppsim.studies.towers import TowerSearch
 from ppsim.studies.worker_pool import FEW, open_resources
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 TOP = 10  # points that are ranked
@@ -49,7 +47,7 @@ class Chosen:
 
 @described
 @dataclass(frozen=True)
-class Choice:
+class Choice(Tabular):
     """Ranked candidates and the Pareto front; the result of `choose`."""
 
     ranked: list[Candidate] = declared(
@@ -100,10 +98,6 @@ class Choice:
         own = ("stragglers", "alike", "place")
         return [{**one.changes, **one.numbers, **{key: getattr(one, key) for key in own}} for one in self.ranked]
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table."""
-        return need("pandas", "a table of points").DataFrame(self.rows())
-
     @checked_call(hint="plot().savefig(path) writes a file")
     def plot(self, *, width: float | None = None, title: str | None = None, theme: str | None = None) -> Figure:
         """Draw step time against memory of the ranked points and of the front, a colour per schedule, with matplotlib.
@@ -136,9 +130,9 @@ class Choice:
             f"too large, {counts['step']:,} proven too slow, {counts['simulated']:,} simulated"
         )
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         if not self.ranked:
-            return self.nothing_fits
+            return [], {}
         places = [int(one.place.rstrip("=")) for one in self.ranked]
         counts = Counter(places)
         ranks = [f"{one}–{one + counts[one] - 1}".removesuffix(f"–{one}") for one in places]
@@ -151,9 +145,15 @@ class Choice:
             | {memory.title: one.memory}
             for number, (place, name, one) in enumerate(zip(ranks, names, self.ranked, strict=True))
         ]
+        return rows, {"step": "seconds", "vs first": "change", memory.title: memory.unit}
+
+    _empty = property(lambda self: self.nothing_fits)
+
+    def _repr_html_(self) -> str:
+        if not self.ranked:
+            return self.nothing_fits
         ties = "<br>a range of ranks, such as 4–5: the model cannot tell these rows apart; the simplest is first"
-        units = {"step": "seconds", "vs first": "change", memory.title: memory.unit}
-        return page_table(rows, units) + self.points + ties * (len(counts) < len(ranks))
+        return super()._repr_html_() + self.points + ties * any("=" in one.place for one in self.ranked)
 
     @property
     def over(self) -> float | None:

@@ -13,15 +13,15 @@ from ppsim.analysis.interval import INTERVAL, surely_faster
 from ppsim.analysis.measures import shown_in
 from ppsim.analysis.memory import HEADROOM, fit_of, peak_activations
 from ppsim.base.errors import BuildError, ConfigError, PpsimError, shown
-from ppsim.base.host import need
 from ppsim.base.rules import checked_call, declared, described
-from ppsim.base.tables import Html, latex_table, page_table
+from ppsim.base.tables import Html, Tabular, page_table
 from ppsim.base.units import value_text
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.layout import Layout
 from ppsim.families.registry import RegisteredFamily
 from ppsim.frameworks import frameworks_running, searched_layouts
 from ppsim.launch.reading import idle_overlaps
+from ppsim.plan.jitter import Jitter
 from ppsim.plots.boxes import block_names
 from ppsim.plots.palette import notebook_theme, reader_style
 from ppsim.run.schedules import Schedule
@@ -33,14 +33,12 @@ from ppsim.studies.points import change_between, fits_within
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
     from ppsim.plots.chart_files import ComparisonOptions
 
 SCHEMA = "ppsim.comparison/1"
 SEARCHES = "uses a search; runs only if named in --schedules"
-_LAST_COLUMNS = ("fits", "step_difference", "layout_string")
 MAX_PANELS = 6  # of the chart of all schedules
 READY = "+ready"  # suffix of a schedule's name: dispatch "ready", its lists are priorities
 
@@ -53,9 +51,10 @@ class _Chosen(NamedTuple):
 
 @described
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """Comparison of runs, shortest step first; the result of `compare`."""
 
+    _empty = "no schedule ran"
     timelines: list[Timeline] = declared(
         "the runs, shortest step first; of equal steps, the smaller activation peak first. Asynchronous schedules "
         "come last, because they train on old weights and without a drain. A given list keeps its order."
@@ -143,13 +142,6 @@ class Comparison:
     def _difference(self, run: Timeline) -> float | None:
         return None if self.current is None else change_between(self.current.iteration_time, run.iteration_time)
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table; unknown measures are NaN."""
-        names = [measure.name for measure in shown_in("compare")]
-        columns = ["schedule", "asynchronous", *names, *_LAST_COLUMNS]
-        frame = need("pandas", "a table of schedules").DataFrame(self.rows(), columns=columns)
-        return frame.astype({name: float for name in names if frame[name].dtype == object})
-
     @checked_call(hint="save(path) writes a chart to a file")
     def plot(
         self, *, width: float | None = None, title: str | None = None, titles: Sequence[str] | None = None,
@@ -183,19 +175,10 @@ class Comparison:
             drawing["lead"] = " · ".join(filter(None, [options.get("lead"), drawing["lead"]]))
         save_gantt(path=path, **drawing)
 
-    def to_latex(self) -> str:
-        """Return a table for a paper, in LaTeX with the package booktabs: step, difference to the base, idle, peak.
-
-        The base is the config's own schedule, or the first one. Raises ConfigError if no schedule ran.
-        """
-        if not self.timelines:
-            raise ConfigError("no schedule ran; there is nothing to put into a table")
-        return latex_table(*self._chart_numbers())
-
     def _repr_html_(self) -> str:
         if not self.timelines:
-            return "no schedule ran"
-        rows, units = self._chart_numbers()
+            return self._empty
+        rows, units = self._table()
         for row in rows:
             if "base" in row.values():
                 row["schedule"] = Html(f"<b>{escape(row['schedule'])}</b>")
@@ -206,8 +189,10 @@ class Comparison:
         table = page_table(rows, units)
         return reader_style(table) + table
 
-    def _chart_numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return a row per schedule with the numbers that a chart gives it, and their units."""
+        if not self.timelines:
+            return [], {}
         base = self.drawn[self._base(self.drawn)]
         versus = f"vs {base.schedule.name}"
         rows = [
@@ -256,18 +241,18 @@ class Comparison:
 
 @checked_call()
 def compare(
-    config: AnyConfig | Iterable[Timeline],
+    config: AnyConfig | Timeline | Iterable[Timeline],
     schedules: Iterable[str | Schedule] | None = None,
     *,
     headroom: float | None = None,
 ) -> Comparison:
-    """Run schedules at equal work: with a config's sizes, costs, transport and jitter.
+    """Run schedules at equal work: with the sizes, costs, transport and jitter of a config or of a run.
 
     Parameters
     ----------
-    config : path, dict, Config, or list of timelines
-        A list is compared as it is, in its order and with its first item. `run.named("measured")` gives a timeline a
-        name in the chart.
+    config : path, dict, Config, timeline, or list of timelines
+        One timeline is compared with schedules that run as it did. A list is compared as it is, in its order and with
+        its first item. `run.named("measured")` gives a timeline a name in the chart.
     schedules : iterable of family names and schedules, optional
         Schedules to run. Default: every family of the registry that needs no search. "interleaved-1f1b:4" gives the
         stages per device, "zb-h1+ready" the dispatch. By default, families take the config's stages per device. The
@@ -287,13 +272,15 @@ def compare(
         return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
     if isinstance(schedules, str):
         raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
-    case = as_config(cast(AnyConfig, config))
+    own = [config] if isinstance(config, Timeline) else []
+    case = _case_of(config) if isinstance(config, Timeline) else as_config(cast(AnyConfig, config))
     listed = [] if schedules is None else list(schedules)
     chosen = {one.label: one for one in (_chosen(item, case) for item in listed or families())}
+    chosen = {name: one for name, one in chosen.items() if all(name != run.schedule.name for run in own)}
     # The searches of families that a framework runs are short.
     searching = [name for name in chosen if not listed and find_family(name).searches]
     refused = {name: SEARCHES for name in searching if not frameworks_running(name)}
-    timelines, sizes = list[Timeline](), case.sizes
+    timelines, sizes = [*own], case.sizes
     for one in [one for name, one in chosen.items() if name not in refused]:
         try:
             timelines.append(_run(one, case, sizes, headroom))
@@ -303,7 +290,20 @@ def compare(
         key=lambda run: (asynchronous(run), iteration_time(run), peak_activations(run).max(), run.schedule.name)
     )
     spare = HEADROOM if headroom is None else headroom
-    return Comparison(timelines, refused, _current(case, timelines), spare, [*chosen] if listed else [])
+    named = [*(run.schedule.name for run in own), *chosen] if listed else []
+    return Comparison(timelines, refused, own[0] if own else _current(case, timelines), spare, named)
+
+
+def _case_of(run: Timeline) -> Config:
+    """Return the config that a simulated run came from, or one with its sizes and costs."""
+    if run.engine == "measured":
+        raise ConfigError(f"{run.schedule.name} is a measured step; ppsim.explain compares it with schedules")
+    schedule, noise = run.schedule.compute, dict(run.plan.noise or {})
+    given: dict[str, Any] = {"optimizer": run.plan.optimizer, "seed": noise.pop("seed", 0)}
+    noise.pop("sample", None)
+    sizes = {"name": schedule.name, "devices": schedule.devices, "microbatches": schedule.microbatches_of_a_step}
+    jitter = Jitter(**noise) if noise else None
+    return run.config or Config(schedule.name, "", sizes, run.costs, run.transport, jitter=jitter, **given)
 
 
 def _current(case: Config, timelines: Iterable[Timeline]) -> Timeline | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.interval import spread
 from ppsim.base.errors import ConfigError
 from ppsim.base.immutable import short_repr
-from ppsim.base.tables import page_table
+from ppsim.base.tables import Tabular
 from ppsim.costs.profile import Profile
 from ppsim.interop.replays import Trace
 from ppsim.studies.calibration import predict, run_name
@@ -42,7 +43,7 @@ class RunError:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """Predictions of all runs and their errors."""
 
     runs: list[RunError]
@@ -57,7 +58,7 @@ class Evaluation:
 
     __repr__ = short_repr
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         common = set.intersection(*(set(run.name.split()[1:]) for run in self.runs))
         units = {"measured": "seconds", "predicted": "seconds", "error": "change"}
         rows = [
@@ -65,7 +66,7 @@ class Evaluation:
             | {key: getattr(run, key) for key in units}
             for run in self.runs
         ]
-        return page_table(rows, units)
+        return rows, units
 
 
 def evaluate(traces: Sequence[Trace], profile: Profile) -> Evaluation:

@@ -16,9 +16,8 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM
 from ppsim.base.documents import as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.host import need
 from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
-from ppsim.base.tables import latex_table, markdown_table, page_table
+from ppsim.base.tables import Tabular, markdown_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
@@ -27,7 +26,6 @@ from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, run_po
 from ppsim.studies.worker_pool import is_left_out
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 SCHEMA = "ppsim.sweep/1"
@@ -46,7 +44,7 @@ _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_
 @described
 @checked_methods
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Tabular):
     """Table of all combinations; the result of `sweep`."""
 
     keys: list[str] = declared("the dotted keys that were varied")
@@ -66,12 +64,6 @@ class Sweep:
     def left_out(self) -> list[dict[str, Any]]:
         """The combinations whose worker died each time, each with the cause as `refused`; they have no result."""
         return [{**one.changes, "refused": one.refused} for one in self.points if is_left_out(one.refused)]
-
-    def to_frame(self) -> pandas.DataFrame:
-        """Return the rows as a pandas table; unknown measures are NaN."""
-        columns = [*self.keys, *POINT_MEASURES, "layout_string", "refused"]
-        frame = need("pandas", "a table of points").DataFrame(self.rows(), columns=columns)
-        return frame.astype({name: float for name in POINT_MEASURES if frame[name].dtype == object})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the points as plain Python values, equal for every run (schema ppsim.sweep/1)."""
@@ -194,13 +186,9 @@ class Sweep:
 
     def to_markdown(self) -> str:
         """Return the table in Markdown; a refusal is in the last column."""
-        return markdown_table(*self._numbers())
+        return markdown_table(*self._table())
 
-    def to_latex(self) -> str:
-        """Return the table in LaTeX with the package booktabs, for a paper; a refusal is in the last column."""
-        return latex_table(*self._numbers())
-
-    def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    def _table(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
         """Return a row per point with its keys, measures and refusal, and the units of the measures."""
         known = [point.measures for point in self.points if point.measures is not None]
         measures = [MEASURES[name] for name in _PAGE if any(numbers.get(name) is not None for numbers in known)]
@@ -212,9 +200,6 @@ class Sweep:
             for point in self.points
         ]  # fmt: skip
         return rows, {measure.title: measure.unit for measure in measures}
-
-    def _repr_html_(self) -> str:
-        return page_table(*self._numbers())
 
 
 @checked_call()
