@@ -178,6 +178,10 @@ def test_a_click_follows_what_an_action_waited_for_back_to_the_start(page, chart
     actions, worked, moved = re.findall(r"step's start: (\d+) actions of (\S+) s, (\S+) s in transfers", told)[0]
     assert float(worked) + float(moved) == pytest.approx(timeline.makespan, rel=1e-4)
     assert int(actions) == len(timeline.critical_path())
+    at = place(page, timeline, "0B7", 0)
+    for moved_to, is_shown in ((at[0] + 2, False), (at[0] - 60, True)):  # its words are below the chart
+        point(page, moved_to, at[1])
+        assert bool(page.run(SHOWN)) == is_shown
     page.keys(CANVAS, Keys.ESCAPE)
     assert page.text(".selection") == ""
 

@@ -136,16 +136,17 @@ function nearestCurve({ chart, time, y, tall }) {
   return levelsOf(chart).sort((one, other) => Math.abs(chart.level(one, time) - wanted) - Math.abs(chart.level(other, time) - wanted))[0];   // of those drawn
 }
 
+const isSame = (one, other) => one?.item === other?.item && one?.chart === other?.chart;
 function hover(event) {
   latest = event;
   const area = canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top, text = wordsAt(x, y), { tip } = parts;
   const hit = itemAt(x, y), before = hovered;
   canvas.style.cursor = isAxis(y) && y < axisTop() + AXIS ? "col-resize" : "";   // there a drag selects
   hovered = hit && !hit.ends ? { chart: hit.chart, item: hit.item } : null;
-  if (before?.item !== hovered?.item || before?.chart !== hovered?.chart) redraw();
+  if (!isSame(before, hovered)) redraw();
   hideTip();
   showTime(area, x, y);
-  if (!text) return;
+  if (!text || (chosen && isSame(chosen, hovered) && !parts.selection.querySelector(".spoken"))) return;   // what is chosen has its words below the chart
   tip.style.display = "block";
   tip.textContent = unbroken(text.join("\n"));
   const right = event.clientX + 14, over = right + tip.offsetWidth > document.documentElement.clientWidth - 6;   // then at the left of the pointer, if it fits there
@@ -232,8 +233,8 @@ function snapped(x) {   // the time at x, or of a tick or an end of a schedule a
 function tap(event) {
   const { offsetX: x, offsetY: y } = event, hit = itemAt(x, y);
   choose(hit?.chart, hit?.item, "", false);
-  if (event.pointerType !== "touch") return;   // a finger would cover the tip, and the tip the chart
   hideTip();
+  if (event.pointerType !== "touch") return;   // a finger would cover the tip, and the tip the chart
   const words = wordsAt(x, y), name = charts.length > 1 && at(x, y)?.chart.short;
   if (!hit) { tell("", words ? [name, ...words].filter(Boolean) : []); showTime(canvas.getBoundingClientRect(), x, y); }
 }
