@@ -66,12 +66,25 @@ def test_the_summary_names_the_measures_with_units_and_definitions():
         assert part in outcome.out
 
 
-@pytest.mark.parametrize(("limit", "words"), [(5, "within the limit of 5"), (3, "over the limit of 3")])
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (5, "within the limit of 5"), (3, "over the limit of 3"), ("[4,3,2,1]", "within the limit of 4"),
+        ("[5,5,1,1]", "over the limit of 1"),
+    ],
+)  # fmt: skip
 def test_a_limit_on_activations_says_what_fits_in_simulate_as_in_compare(limit, words):
     sizes = ("--devices", 4, "--microbatches", 8, "--memory-limit", limit)
     assert words in ppsim("simulate", "--schedule", "1f1b", *sizes).out
     row = next(line for line in ppsim("compare", "--schedules", "1f1b", *sizes).out.splitlines() if line[:2] == "1 ")
     assert ("over" in row) == words.startswith("over")
+
+
+@pytest.mark.parametrize(("limit", "rule"), [("[1,2]", "is not a limit for 4 devices"), (0, "above 0")])
+def test_a_limit_that_fits_no_device_is_refused(limit, rule):
+    outcome = ppsim("simulate", UNIT_COSTS, "--memory-limit", limit)
+    assert outcome.status == 2
+    assert rule in outcome.err
 
 
 def test_flags_and_settings_change_a_config():

@@ -35,6 +35,12 @@ def test_gathers_run_one_after_the_other_and_hold_up_only_the_first_action_of_th
     assert run.device_busy[0] == 6
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_starts_at_time_zero_are_floats_too(engine):
+    program = ppsim.lower(ppsim.build("1f1b", devices=2, microbatches=2), sharded=True)
+    assert ppsim.simulate(program, ppsim.Costs(unshard=3), engine=engine).unshards.start.dtype == np.float64
+
+
 def test_a_gather_waits_for_the_actions_that_stand_before_it():
     orders = [["0UNSHARD", "0F0", "1UNSHARD", "1F0", "1B0", "1RESHARD", "0B0", "0RESHARD"]]
     run = ppsim.simulate(ppsim.Program.from_orders(orders), ppsim.Costs(forward=2, backward=2, unshard=1, per="stage"))

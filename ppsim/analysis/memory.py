@@ -14,7 +14,7 @@ from ppsim.base.rules import argument, declared, described, number, quantity
 from ppsim.base.tables import aligned, even_column, html_table
 from ppsim.base.units import value_text
 from ppsim.lowering.rows import consumers
-from ppsim.plan.holding import ActivationMemory, backward_bytes, logits_bytes, moved_fraction, static_bytes
+from ppsim.plan.holding import ActivationMemory, backward_bytes, limits_of, logits_bytes, moved_fraction, static_bytes
 from ppsim.plan.lengths import HOST_MEMORY, transfer_bytes
 from ppsim.plan.streams import RELOADS
 from ppsim.timeline import TimelineColumns
@@ -298,10 +298,21 @@ class MemoryLimit(NamedTuple):
 def usable_limit(timeline: TimelineColumns, in_bytes: bool = True) -> float | None:
     """Return the usable bytes of a device, or the config's highest limit on live activations; None if not known."""
     if not in_bytes:
-        limit = getattr(timeline.config, "memory_limit", None)
-        return None if limit is None else float(np.max(limit))
+        limits = activation_limits(timeline)
+        return None if limits is None else float(limits.max())
     memory = device_memory(timeline)
     return None if memory is None else MemoryLimit.of_bytes(memory).usable
+
+
+def activation_limits(timeline: TimelineColumns) -> np.ndarray | None:
+    """Return the config's limit on the live activations of each device, which rounding may exceed; None without one.
+
+    With an encoder, every device has the highest limit.
+    """
+    limit, config = getattr(timeline.config, "memory_limit", None), timeline.config
+    if limit is None:
+        return None
+    return limits_of(timeline.schedule.devices, np.max(limit) if config.has_encoder else limit) * (1 + 1e-9)
 
 
 def device_memory(timeline: TimelineColumns) -> float | None:
@@ -324,8 +335,8 @@ def usable_memory(known: float | None, headroom: float, capacity: float | str | 
 def fit_of(timeline: TimelineColumns, headroom: float = HEADROOM) -> str:
     """Return how the fullest device fits (`MemoryLimit.fit`), in bytes or else in activations; "" if not known."""
     peak, capacity = peak_memory(timeline), device_memory(timeline)
-    if peak is None and (limit := usable_limit(timeline, in_bytes=False)) is not None:
-        return MemoryLimit.of_activations(limit).fit(peak_activations(timeline).max())
+    if peak is None and (limits := activation_limits(timeline)) is not None:
+        return "fits" if np.all(peak_activations(timeline) <= limits) else "over"
     return "" if peak is None or capacity is None else MemoryLimit.of_bytes(capacity, headroom).fit(float(peak.max()))
 
 

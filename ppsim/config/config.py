@@ -30,6 +30,7 @@ from ppsim.costs.table import Workload
 from ppsim.families.encoder import mark_prefetched
 from ppsim.families.registry import RegisteredFamily
 from ppsim.lowering.sharding import WINDOW
+from ppsim.plan.holding import limits_of
 from ppsim.plan.jitter import Jitter
 from ppsim.run.schedules import Program, Schedule, lower, with_encoder
 from ppsim.run.simulation import simulate
@@ -108,6 +109,8 @@ class Config:
         it is the busiest data-parallel copy of the first step; `ppsim lengths` simulates all.
         """
         schedule = self.build() if schedule is None else schedule
+        if self.memory_limit is not None and not self.has_encoder:
+            limits_of(schedule.devices, self.memory_limit, error=ConfigError)
         if dispatch is None:
             self._check_limit()
             dispatch = self.dispatch

@@ -231,7 +231,7 @@ DOCUMENT = Section(
         "engine": choice(*ENGINES),
         "optimizer": choice(*OPTIMIZERS),
         "dispatch": choice(*DISPATCHES),
-        "memory_limit": nested(weight),
+        "memory_limit": nested(positive),
         "calibration": _file,
     },
     required=("schedule",),

@@ -50,7 +50,7 @@ class EventModel:
     def __init__(self, plan: Plan):
         rows = len(plan.seconds)
         self.plan = plan
-        self.env = simpy.Environment()
+        self.env = simpy.Environment(0.0)
         self.seconds = _plain(plan.seconds)
         self.transfer_seconds = _plain(plan.transfer_seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)

@@ -24,7 +24,7 @@ class ReadyModel:
     def __init__(self, choices: Choices):
         devices = len(choices.limit)
         self.choices = choices
-        self.env = simpy.Environment()
+        self.env = simpy.Environment(0.0)
         self.left = [list(range(*choices.offsets[device : device + 2])) for device in range(devices)]
         self.device = list_numbers(choices.offsets).tolist()
         self.waits = choices.waits.tolist()
