@@ -213,7 +213,7 @@ def test_the_page_knows_the_marks_of_its_boxes():
     assert "reverse" not in columns
     _, columns = unpacked(page_of(run("pipedream", iterations=3)))
     assert len(columns["begins"]) == 8
-    assert unpacked(page_of(run("seq1f1b", slices=2)))[0]["numbering"] == "slice"
+    assert unpacked(page_of(run("seq1f1b", slices=2)))[0]["slices"] == 2
 
 
 @pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b"])

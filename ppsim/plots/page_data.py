@@ -114,7 +114,6 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
         ],
         "locals": boxes.locals,
         "slices": timeline.schedule.slices,
-        "numbering": "slice" if timeline.schedule.slices > 1 else "microbatch",
         "instants": bool(np.any(boxes.length == 0)),
         "band": part_of_row(boxes.band),
         "lanes": [_lane(lane, boxes) for lane in boxes.lanes],

@@ -1004,6 +1004,8 @@ def test_slices_are_named_and_memory_has_its_half_also_with_more_digits(page, tm
     page.open(written(tmp_path / "one.html", timeline))
     assert {"2.5", "1.25", "0.1"} <= set(texts_drawn(page))
     assert "numbers: microbatch.slice" in page.text(".legend")
+    page.keys(".viewer input[type=search]", "0B2.1")
+    assert "device 0, stage 0, microbatch 2, slice 1 ·" in page.text(".selection")
 
 
 def test_all_devices_have_a_line_of_memory_where_rows_are_not_low(page, chart, many, sized):

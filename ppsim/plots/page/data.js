@@ -112,10 +112,10 @@ class Chart {
             [letters[1], this.column.other_stage[box], this.column.other_microbatch[box]]];
   }
 
-  found(text) {   // boxes with this name, such as 3F17; without stage or microbatch, boxes with any
-    const [, stage, letter, microbatch] = /^\s*(\d*)\s*([a-z])\s*(\d*)\s*$/i.exec(text) || [];
+  found(text) {   // boxes with this name, such as 3F17, or 3F8.1 of slices; without stage or microbatch, boxes with any
+    const [, stage, letter, microbatch] = /^\s*(\d*)\s*([a-z])\s*([\d.]*)\s*$/i.exec(text) || [];
     if (!letter) return [];
-    const wanted = (part) => part[0] === letter.toUpperCase() && (!stage || part[1] === +stage) && (!microbatch || part[2] === +microbatch);
+    const wanted = (part) => part[0] === letter.toUpperCase() && (!stage || part[1] === +stage) && (!microbatch || part[2] === +microbatch || numberOf(this, part[2]) === microbatch);
     const boxes = [];
     for (let box = 0; box < this.boxes; box++) if (this.parts(box).some(wanted)) boxes.push(box);
     return boxes;

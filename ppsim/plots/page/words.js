@@ -64,7 +64,7 @@ function placeOf(chart, item) {
   if (!chart.isBox(item)) return device;
   const local = chart.column.local[item], later = local ? ` (${["", "second", "third", "fourth"][local] || `${local + 1}th`} of its device)` : "";
   const step = ([letter, stage, microbatch]) => (letter === "F" && chart.ahead?.[microbatch] > stage ? " of the next step" : "");
-  const parts = chart.parts(item).map((part) => `stage ${part[1]}${chart.stages?.[part[1]] ? ` of ${chart.stages[part[1]]}` : ""}${later}, ${chart.numbering} ${part[2]}${step(part)}`);
+  const parts = chart.parts(item).map((part) => `stage ${part[1]}${chart.stages?.[part[1]] ? ` of ${chart.stages[part[1]]}` : ""}${later}, microbatch ${numberOf(chart, part[2]).replace(".", ", slice ")}${step(part)}`);
   return `${device}, ${parts.join(" and ")}${chart.column.reverse?.[item] ? ", entered at the other end" : ""}`;
 }
 
