@@ -232,9 +232,11 @@ def test_each_chart_of_a_picture_has_the_numbers_that_fit():
 def test_devices_go_from_top_to_bottom_and_time_has_a_unit():
     figure = run(costs=ppsim.Costs(forward=1e-4, backward=2e-4)).plot()
     assert figure.axes[0].get_ylim() == (3.5, -0.5)
-    assert figure.axes[-1].get_xticklabels()[-1].get_text() == "3 ms"
+    assert figure.axes[-1].get_xticklabels()[-1].get_text() == "3.0 ms"
     assert "1f1b, 4 devices, 8 microbatches" in words_of(figure)
     assert run().plot(width=3.3).axes[-1].get_xticklabels()[-1].get_text() == "30 s"
+    ticks = run("1f1b", 4, 4, ppsim.Costs(forward=0.1, backward=0.2)).plot().axes[-1].get_xticklabels()
+    assert [label.get_text() for label in ticks] == ["0", "0.5", "1.0", "1.5", "2.0 s"]
 
 
 def test_microbatches_are_numbered_where_they_fit():
@@ -268,6 +270,8 @@ def test_boxes_have_numbers_without_regard_to_other_kinds_and_devices():
     assert sorted(map(int, numbers_of(run("1f1b", 4, 16, costs=narrow).plot()))) == sorted([*range(16)] * 4)
     most = ppsim.Costs(forward=1, backward=[2, 2, 2, 2, 0.2], per="stage")
     assert len(numbers_of(run("1f1b", 5, 8, costs=most).plot())) == 5 * 8 + 4 * 8
+    head = ppsim.Costs(forward=1, input_grad=[1, 1, 1, 0.05], weight_grad=1, per="stage")
+    assert len(numbers_of(run("zb-v", 2, 4, costs=head).plot())) == 3 * 4 * 4 - 4  # of I too
 
 
 def test_numbers_of_the_grey_theme_name_their_kinds():

@@ -235,7 +235,8 @@ class Boxes(Spans):
             wide = np.where(np.abs(self.length - own) < NEARLY * own, own, self.length) * (mine * second)
             high, characters = tall / (1 + slot), self._digits + letter
             number = number_size(characters, wide, high, digit)
-            having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (mine, number > 0))
+            having = mine & (10 * self.length >= own)  # without those of a stage that takes nearly no time
+            having, holding = (np.bincount(self.device[some], minlength=len(usual)) for some in (having, number > 0))
             holds = number_size(characters, usual * second, high, digit) > 0
             holds &= holding >= _NUMBERED * having  # single numbers looked like a code
             number *= holds[self.device]

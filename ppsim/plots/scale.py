@@ -122,6 +122,14 @@ def time_text(value: float) -> str:
     return max(three_digits(value), f"{value:,.1f}", key=len)
 
 
+def tick_texts(values: Sequence[float]) -> list[str]:
+    """Return the numbers of ticks with equal decimals."""
+    texts = [number_text(round(value, 9)) for value in values]
+    digits = max((len(text.partition(".")[2]) for text in texts), default=0)
+    even = [f"{value:,.{digits}f}" if digits and value else text for value, text in zip(values, texts, strict=True)]
+    return [text.replace("-", "−") for text in even]
+
+
 def number_text(value: float) -> str:
     """Return the number of a tick, with commas between thousands."""
     return f"{value:,.10g}" if abs(value) < 1e9 else f"{value:.4g}"
