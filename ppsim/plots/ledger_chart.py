@@ -12,12 +12,10 @@ from ppsim.analysis.ledger import ledger as bubble_ledger
 from ppsim.base.units import percent_text, time_unit
 from ppsim.plots.boxes import LegendEntry, device_labels, title_text
 from ppsim.plots.chart_rows import POINTS
-from ppsim.plots.figures import (
-    PIXELS, EvenTicks, checked_width, follows_page, font_points, plain_axes, settings, text_width,
-)  # fmt: skip
+from ppsim.plots.figures import PIXELS, checked_width, follows_page, font_points, plain_axes, settings, text_width
 from ppsim.plots.legend import AXIS_NAME, Legend, Texts, Writer, write_title
 from ppsim.plots.palette import label_colour, theme_of
-from ppsim.plots.scale import named_devices, round_ticks, time_text
+from ppsim.plots.scale import named_devices, round_ticks, tick_texts, time_text
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:
@@ -78,8 +76,7 @@ def draw_ledger(
                 for words in fitting[:1]:
                     ax.text(middle, device, words, color=label_colour(colours.causes[cause]), **small)
             reached += part
-        ax.set_xticks(np.union1d(ticks, end))
-        ax.xaxis.set_major_formatter(EvenTicks())
+        ax.set_xticks(every := np.union1d(ticks, end), tick_texts(every.tolist()))
         ax.spines["bottom"].set_bounds(0.0, end)
         ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)
