@@ -281,6 +281,14 @@ def test_the_page_prints_every_flag_that_the_layout_changes(name, framework, cha
     assert [one for one in of_layout if one not in printed] == []
 
 
+def test_the_page_says_how_many_blocks_of_a_stage_recompute():
+    changes = {"layout.recompute": "full", "layout.recompute_blocks": 2}
+    found = ppsim.choose(ppsim.load_config(LLAMA).changed(changes), only={"layout.partition": ["balanced"]}, headroom=0)
+    answer, _, row = "\n".join(choice_lines(found)).partition("\n#")
+    assert "recompute 2 blocks per stage" in " ".join(answer.split())
+    assert "  2 blocks  " in row
+
+
 def test_old_versions_are_searched_for_what_they_have():
     data = dict(ppsim.load_config(LLAMA).data)
     data = {

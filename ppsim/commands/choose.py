@@ -54,9 +54,8 @@ UNITS = {
 SIZES = {"TP": Key.TENSOR, "CP": Key.CONTEXT, "EP": Key.EXPERT, "PP": Key.DEVICES, "DP": Key.DATA}
 MAX_ROWS = 7
 OF_A_LAYOUT = (
-    "-parallel", "-batch-size", "recompute", "optimizer", "layout", "sharding", "overlap", "microbatch", "fsdp",
-    "cuda-graphs", "checkpoint:", "-fusion", "dispatcher", "grouped-gemm", "in-bf16", "fp8", "exp-avg", "compile",
-    "pipeline", "algorithm", "persist", "dataloader", "num-chunks",
+    "-parallel", "pipeline", "batch-size", "recompute", "checkpoint:", "optimizer", "exp-avg", "in-bf16", "fp8", "fsdp",
+    "overlap", "cuda-graphs", "compile", "-fusion", "num-chunks", "dispatcher", "-gemm", "algorithm", "persist", "mask",
 )  # fmt: skip
 Free = Annotated[
     list[str] | None,
@@ -221,7 +220,8 @@ def _cells(one: Candidate, config: Config) -> dict[str, str]:
         placement, *sizes = (encoder_size(config.data, one.changes, key) for key in keys)
         own = f"on {counted(math.prod(sizes), 'GPU' if config.model else 'device')}"
         cells["encoder"] = own if placement == "separate" else placement
-    return {**cells, "recompute": str(_value(one, config, Key.RECOMPUTE_LEVEL) or "none")}
+    level, blocks = (_value(one, config, key) for key in (Key.RECOMPUTE_LEVEL, Key.RECOMPUTE_BLOCKS))
+    return {**cells, "recompute": counted(blocks, "block") if blocks and level == "full" else str(level or "none")}
 
 
 def _in_words(one: Candidate, config: Config) -> str:
@@ -230,7 +230,8 @@ def _in_words(one: Candidate, config: Config) -> str:
     words = [" · ".join(f"{name} {cells[name]}" for name in SIZES if name in cells), cells["schedule"]]
     if config.model is not None:
         words.append(f"microbatch {_value(one, config, Key.MICROBATCH_SIZE) or 1}")
-        words.append(f"{'no' if cells['recompute'] == 'none' else cells['recompute']} recompute")
+        level = cells["recompute"].replace("none", "no")
+        words.append(f"recompute {level} per stage" if "block" in level else f"{level} recompute")
         words += [f"{sharding} sharded"] if sharding not in (None, "none") else []
     return ", ".join(filter(None, words))
 
@@ -307,9 +308,8 @@ def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
             own = f" --framework {name}" * (name != (own_framework(config) or next(iter(found))))
-            writes = "" if output else "-o best.yaml writes the config; "
             script = f"ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
-            yield from paragraph(writes + script, "     ")
+            yield from paragraph(("" if output else "-o best.yaml writes the config; ") + script, "     ")
             return
     yield "run  no framework launches this config:"
     faults = ((name, re.sub(rf"^{name}( cannot run this config)?:? ", "", str(fault))) for name, fault in found.items())
@@ -363,10 +363,5 @@ def _document(found: Choice) -> dict[str, Any]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    return {
-        "changes": dict(one.changes),
-        **one.numbers,
-        "stragglers": one.stragglers,
-        "alike": one.alike,
-        "place": one.place,
-    }
+    own = {key: getattr(one, key) for key in ("stragglers", "alike", "place")}
+    return {"changes": dict(one.changes), **one.numbers, **own}
