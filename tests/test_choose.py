@@ -68,11 +68,12 @@ def test_a_free_schedule_has_any_number_of_stages_and_is_no_slower_than_the_advi
 def test_the_page_names_the_sizes_that_a_whole_config_leaves_fixed(tmp_path):
     job = tmp_path / "job.yaml"
     job.write_text(config_yaml(ppsim.load_config(LLAMA, overrides={"layout.tensor": 1})))
-    note = "the config sets layout.tensor, schedule.devices, schedule.name; --free KEY tries other values\n"
-    assert note in run_ppsim("choose", job).out
-    assert "the config sets schedule.devices, schedule.name; --free" in run_ppsim("choose", LLAMA).out
+    keys = ("--free", "layout.tensor", "--free", "schedule.devices", "--free", "schedule.name")
+    assert f"to choose them: {' '.join(keys[:4])}\n--free schedule.name\n" in run_ppsim("choose", job).out
+    assert "some keys; to choose them: --free schedule.devices --free" in run_ppsim("choose", LLAMA).out
+    assert run_ppsim("choose", job, *keys, "--only", "schedule.name=1f1b", "--json", "-").status == 0
     assert "not free" not in run_ppsim("choose", job, "--free", "schedule.name").out
-    assert "the config sets schedule.name; --free KEY" in run_ppsim("choose", UNIT_COSTS).out
+    assert "to choose them: --free schedule.name\n" in run_ppsim("choose", UNIT_COSTS).out
 
 
 def test_one_idea_is_one_row_the_simplest_variant_within_a_per_cent_of_its_fastest():

@@ -178,7 +178,8 @@ def _given_keys(found: Choice) -> list[str]:
     config, free = found.space.config, found.space.values
     main = MAIN_KEYS if config.model is not None else MAIN_KEYS[-1:]  # given costs belong to one layout
     given = [key for key in main if key not in free and value_at(config.data, key) is not None]
-    return paragraph(f"the config sets {', '.join(given)}; --free KEY tries other values") if given else []
+    label = "the config fixes some keys; to choose them:"
+    return wrapped_words([label, *(f"--free {key}" for key in given)], "") if given else []
 
 
 def _answer(found: Choice) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ppsim.launch.shell import computed
 from ppsim.schedule.columns import ScheduleColumns
 
 ROWS = Row.tables(OPTIONS)
-NEEDED = ("num-layers", "hidden-size", "num-attention-heads", "seq-length")
+NEEDED = {"num-layers": 32, "hidden-size": 4096, "num-attention-heads": 32, "seq-length": 4096}  # with examples
 SIZES = "MGD"  # sublayers whose states have sizes of their own: Mamba-2, gated delta nets, indexed sparse attention
 LETTERS = "MG*D+-E"  # its letters of sublayers: megatron/core/models/hybrid/hybrid_layer_allocation.py, Symbols
 STREAMS = "enable-mhc-connections"
@@ -171,7 +171,8 @@ def read_model(flags: Flags) -> dict[str, Any]:
         model["prediction_layers"] = pattern.count("/") or model["prediction_layers"]
     for row in ROWS["model"]:
         if row.flag in NEEDED and model[row.name] is None:
-            raise ConfigError(f"--{row.flag} is missing, and Megatron-LM needs it: add it, as in --{row.flag} 32")
+            example = f"--{row.flag} {NEEDED[row.flag]}"
+            raise ConfigError(f"--{row.flag} is missing, and Megatron-LM needs it: add it, as in {example}")
     _read_attention(flags, model)
     if flags.has(STREAMS):
         model["residual_streams"] = flags.number("mhc-num-residual-streams", 4)

@@ -43,7 +43,7 @@ def script_text(job: Launch, version: str, flags: list[str]) -> str:
     return job.script(
         f"flags of Megatron-LM, {version}", job.notes, megatron_model.training_program(job.costs.model, version),
         [*flags, "--bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4"],
-        comments=_warnings(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS")],
+        comments=_comments(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS")],
     )  # fmt: skip
 
 
@@ -127,7 +127,8 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
     yield from megatron_model.model_faults(costs, schedule)
 
 
-def _warnings(costs: DerivedCosts) -> Iterator[str]:
+def _comments(costs: DerivedCosts) -> Iterator[str]:
+    yield "20 steps of mock data; your own data, tokenizer, learning rate and rotary base are yet to be added"
     layout, vocabulary = costs.layout, costs.model.vocabulary
     if layout.reduces_blocks and (layout.tensor > 1 or layout.context > 1):
         yield "Megatron-LM warns against FSDP with tensor or context parallelism: they want more connections"
