@@ -805,7 +805,7 @@ def test_a_measured_page_picks_an_iteration_and_marks_stragglers_stalls_and_diff
     bars = page.run("return [...document.querySelectorAll('.bars button')].map((one) => [one.title, one.disabled])")
     assert bars == [
         ["step 4: 33.6 s, the shortest of 3", False], ["step 5: 55.6 s, the longest of 3", False],
-        ["step 6: 40 s, the median of 3", True],
+        ["step 6: 40.0 s, the median of 3", True],
     ]  # fmt: skip
     legend = "return document.querySelector('.legend').textContent"
     assert not re.search("longer than simulated|straggler", page.run(legend))

@@ -74,7 +74,7 @@ function adviceOn(index, good) {
   const at = found ? state.schedules.findIndex(({ csv }) => csv === found.csv) : -1, is_shown = at >= 0;
   const other = best((one) => one.step < chart.step * (1 - 1e-4) && fits(one, most));
   if (found && !(other?.step < found.step)) return { text: `${is_shown ? `${nameOf(at)} (${at < index ? "above" : "below"}): ${than(found.step)}` : `a search found ${step}`}, ${memory(found.peak)}`, acts: is_shown ? [] : [adding(searched)] };
-  const searching = found ? (is_shown ? [] : [[`Add the search's: ${than(found.step)}`, () => addFound(searched)]]) : gone || (is_least && !search) || state.schedules[index].csv !== undefined || search?.fault || search?.ended ? [] : [search ? ["Search on", () => searchFor(index, [50])] : ["Search", () => searchFor(index, SLICES)]];
+  const searching = found ? (is_shown ? [] : [[`${adding(searched)[0].replace(/^Replace.*/, "$& by")} the search's: ${than(found.step)}`, () => addFound(searched)]]) : gone || (is_least && !search) || state.schedules[index].csv !== undefined || search?.fault || search?.ended ? [] : [search ? ["Search on", () => searchFor(index, [50])] : ["Search", () => searchFor(index, SLICES)]];
   const uneven = imbalanceOf(good.cause), least = other?.step ?? chart.step;
   if (!search && uneven > 1 - least / chart.step) {
     if (good.evened === undefined) tryEvened(index, good);

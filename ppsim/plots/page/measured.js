@@ -16,9 +16,9 @@ function buildSteps() {   // a bar per iteration, as high as it is long
 }
 
 function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
-  const { numbers, seconds } = options.steps, [factor, symbol] = unitFor(seconds[index]), sorted = [...seconds].sort((one, other) => one - other), found = seconds.length === 2 ? { shorter: 0, longer: 1 } : { shortest: 0, longest: seconds.length - 1, median: (seconds.length - 1) >> 1 };
+  const { numbers, seconds } = options.steps, sorted = [...seconds].sort((one, other) => one - other), found = seconds.length === 2 ? { shorter: 0, longer: 1 } : { shortest: 0, longest: seconds.length - 1, median: (seconds.length - 1) >> 1 };
   const which = Object.keys(found).filter((name) => seconds[index] === sorted[found[name]]).at(-1);
-  return `step ${numbers[index]}: ${Number((seconds[index] * factor).toPrecision(4))} ${symbol}, ${numbers.length === 1 ? "the only one" : `${which ? `the ${which}` : "one"} of ${numbers.length}`}`;
+  return `step ${numbers[index]}: ${seconds1(seconds[index], seconds[index])}, ${numbers.length === 1 ? "the only one" : `${which ? `the ${which}` : "one"} of ${numbers.length}`}`;
 }
 
 function dressSteps() {   // which bar is pressed, and the words beside the bars; tables that may scroll are reached by keys

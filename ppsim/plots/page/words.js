@@ -17,7 +17,7 @@ function placesOf(length) {   // one decimal of the axis' unit, and more only wh
 
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
 const signed = (part) => (Math.abs(part) < 5e-4 ? "±0.0 %" : `${part < 0 ? "−" : "+"}${percent(Math.abs(part))}`);
-const seconds1 = (value) => inUnit(value, unitFor(until), decimals(until * unitFor(until)[0]));
+const seconds1 = (value, most = until) => inUnit(value, unitFor(most), decimals(most * unitFor(most)[0]));
 const byteUnit = (value) => [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([one]) => value >= one) || [1, "B"];
 const precise = (value, most, least = most) => value.toLocaleString("en", { maximumSignificantDigits: most, minimumSignificantDigits: least });
 const CAUSES = Object.keys(THEMES.light.causes);   // in the order of the palette
@@ -127,7 +127,7 @@ function memoryLines(chart, device, time) {
   return lines;
 }
 
-const lengthText = (length) => (length > 0 && length * axisUnit()[0] < 0.0095 ? inUnit(length, unitFor(length), decimals(length * unitFor(length)[0])) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
+const lengthText = (length) => (length > 0 && length * axisUnit()[0] < 0.0095 ? seconds1(length, length) : onAxis(length, placesOf(length)));   // a short one in a unit of its own
 
 function stepLine(chart, chain, at, number, count) {   // an action of the critical path, and what it waited for
   const item = chain[at], last = chain[at - 1], before = chart.isTransfer(last) && !chart.duration(last) ? chart.source(last) : last;
