@@ -5,19 +5,20 @@ import re
 import make_cost_docs
 import pytest
 from command_line import ROOT
+from pydantic import BaseModel
 
 from ppsim.config import FILE_KEYS, ConfigSource, load_config
-from ppsim.config.schema import DOCUMENT, Section, check_sections, named_files
+from ppsim.config.schema import DOCUMENT, check_sections, named_files
 from ppsim.costs import EFFECTS, PARAMETERS
 
 PAGE = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
 
 
-def keys_of(section: Section):
-    for key, kind in section.keys.items():
+def keys_of(section: type[BaseModel]):
+    for key, entry in section.model_fields.items():
         yield key
-        if isinstance(kind, Section) and key != "operators":  # docs/cost-model.md has the keys of this law
-            yield from keys_of(kind)
+        if isinstance(entry.annotation, type) and issubclass(entry.annotation, BaseModel):
+            yield from keys_of(entry.annotation)
 
 
 def first_cells():
@@ -67,4 +68,4 @@ def test_every_effect_has_a_row_on_the_page_and_names_a_key_of_the_config_or_a_c
         assert f"\n| {', '.join(f'`{key}`' for key in effect.key.split(', '))} |" in page
         for key in effect.key.split(", "):
             section, _, name = key.rpartition(".")
-            assert name in (set(keys_of(DOCUMENT.keys[section])) if section else PARAMETERS), key
+            assert name in (set(keys_of(DOCUMENT.model_fields[section].annotation)) if section else PARAMETERS), key

@@ -133,7 +133,7 @@ def test_every_fault_of_a_file_is_named_at_once(tmp_path):
         read_any_trace(folder)
     assert len(refused.value.faults) == 2
     assert "1.fwd_start" in str(refused.value)
-    assert "'3.bwd_end' is missing" in str(refused.value)
+    assert "3.bwd_end: is missing" in str(refused.value)
 
 
 def test_a_file_that_is_no_json_names_its_line(tmp_path):

@@ -76,7 +76,7 @@ def test_actions_that_were_not_recorded_take_no_time():
         ({"orders": None}, "orders: None: it must be a list"),
         ({"steps": []}, "'steps' holds no step"),
         ({"steps": 3}, "steps: 3: it must be a list"),
-        ({"steps": [{"issue": [[], []], "start": [[], []]}]}, "'steps[0].end' is missing"),
+        ({"steps": [{"issue": [[], []], "start": [[], []]}]}, "steps[0].end: is missing"),
         ({"steps": [{"issue": [[]], "start": [[]], "end": [[]]}]}, "has 1 device, the program has 2"),
         ({"steps": [{"issue": [[], []], "start": [[0] * 99, []], "end": [[], []]}]}, "has 99 entries for"),
         (
@@ -104,7 +104,7 @@ def test_every_fault_of_a_trace_is_said_with_its_place():
     places = [fault.partition(":")[0] for fault in caught.value.faults]
     assert places == [
         "orders[0][1]", "orders[1]", "steps[0].issue", "steps[0].start[0][0]", "steps[0].end[0][0]", "steps[1]",
-        "'steps[2].start' is missing", "'steps[2].end' is missing", "transfer_bytes", "transport",
+        "steps[2].start", "steps[2].end", "transfer_bytes", "transport",
     ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from ppsim.base.files import MAX_CONFIG_BYTES, read_text
 from ppsim.base.rules import Check
 
 Path = tuple[str | int, ...]
+Fault = tuple[Path, str]
 
 UNITS = {"time": "seconds", "size": "bytes"}  # in all our files
 MAX_CHARACTERS = 400_000
@@ -180,8 +181,8 @@ def check_document(schema: type[T], document: Any, place: str, what: str) -> T:
     try:
         return TypeAdapter(schema).validate_python(document)
     except ValidationError as error:
-        faults = [_sentence(item) for item in error.errors(include_url=False)]
-    raise document_error(faults, place, what)
+        faults = list(map(fault_of, error.errors(include_url=False)))
+    raise document_error([f"{path_text(path)}: {rule}" if path else rule for path, rule in faults], place, what)
 
 
 Faults = Callable[[Any], list[str]]
@@ -293,18 +294,20 @@ def path_text(path: tuple[Any, ...]) -> str:
     return text or "the document"
 
 
-def _sentence(item: Mapping[str, Any]) -> str:
-    place, kind = path_text(tuple(key for key in item["loc"] if key != "[key]")), item["type"]
-    if kind == "missing":
-        return f"{place!r} is missing"
+def fault_of(item: Any) -> Fault:
+    """Return the path and the message of an error of pydantic."""
+    path, kind = tuple(key for key in item["loc"] if key != "[key]"), item["type"]
     if kind == "value_error":
-        return f"{place}: {item['ctx']['error']}" if item["loc"] else str(item["ctx"]["error"])
+        return path, str(item["ctx"]["error"])
+    if kind == "missing":
+        return path, "is missing"
     rule = _RULES.get(kind, str(item["msg"]).replace("Input", "it").replace("valid ", ""))
-    return f"{place}: {shown(item['input'])}: {rule}"
+    return path, f"{shown(item['input'])}: {rule}"
 
 
 _MAPPING = "it must be a mapping of keys to values"
 _RULES = {
+    "invalid_key": "keys must be text",
     "dict_type": _MAPPING,
     "model_type": _MAPPING,
     "model_attributes_type": _MAPPING,

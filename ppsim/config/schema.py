@@ -1,14 +1,15 @@
-"""The schema of a config file: sections, keys and legal values; all faults are found at once."""
+"""The schema of a config file: sections, keys and legal values; pydantic collects all faults at once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from ppsim.base.documents import Path, known_keys, path_text
-from ppsim.base.errors import ConfigError, shown
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from ppsim.base.documents import Fault, Path, checked_by, fault_of, known_keys, path_text
+from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.rules import (
     Check,
     choice,
@@ -41,8 +42,6 @@ from ppsim.plan.jitter import factor, sigma
 from ppsim.plan.streams import OPTIMIZERS
 from ppsim.search import find_family, split_stages
 from ppsim.search.memory_actions import FIRST_STAGES, NEEDED, PLACINGS
-
-Fault = tuple[Path, str]
 
 
 class FileName(str):
@@ -129,59 +128,32 @@ def _slow_links(value: Any) -> dict[tuple[int, int], float]:
     return factors
 
 
-@dataclass(frozen=True)
-class Section:
-    """A section of the config: the check or the section of each key, the keys that it needs, and what a text means."""
-
-    keys: Mapping[str, Check | Section]
-    required: Collection[str] = ()
-    text: Check | None = None
-
-    def checked(self, given: Any, path: Path, faults: list[Fault]) -> dict[str, Any]:
-        """Return the checked values of the section at `path`, and add all its faults to `faults`."""
-        if not isinstance(given, dict):
-            faults.append((path, f"{shown(given)} must be a section of keys: {', '.join(self.keys)}"))
-            return {}
-        found = {}
-        for key, kind in self.keys.items():
-            if key in given:
-                found[key] = _checked(kind, given[key], (*path, key), faults)
-            elif key in self.required:
-                faults.append(((*path, key), f"is missing; {_MISSING[key]}"))
-        for key in [key for key in given if key not in self.keys]:
-            faults.append(((*path, key), self._unknown(key) if isinstance(key, str) else "keys must be text"))
-        return found
-
-    def _unknown(self, key: str) -> str:
-        sections = {(): DOCUMENT} | {(name,): kind for name, kind in DOCUMENT.keys.items() if isinstance(kind, Section)}
-        places = [path_text((*path, key)) for path, section in sections.items() if key in section.keys]
-        elsewhere = f"did you mean {' or '.join(places)}?" if places else None
-        return f"unknown key; {known_keys(key, [*self.keys], elsewhere)}"
+def _section(title: str, fields: Mapping[str, Any], required: Collection[str] = ()) -> type[BaseModel]:
+    """Return a pydantic model of a section: each field is a check or a nested section, and unknown keys are faults."""
+    typed = {key: kind if isinstance(kind, type) else checked_by(kind) for key, kind in fields.items()}
+    entries: dict[str, Any] = {key: (kind, ... if key in required else None) for key, kind in typed.items()}
+    return create_model(title, __config__=ConfigDict(extra="forbid", strict=True, protected_namespaces=()), **entries)
 
 
-def _checked(kind: Check | Section, value: Any, path: Path, faults: list[Fault]) -> Any:
-    """Return the checked value of the key at `path`, or add its faults."""
-    if isinstance(kind, Section):
-        if kind.text is None or not isinstance(value, str):
-            return kind.checked(value, path, faults)
-        kind = kind.text
-    try:
-        return kind(value)
-    except ConfigError as error:
-        faults.append((path, str(error)))
-
-
-def _sheet(find: Callable[[str], Any], kind: type, **more: Section) -> Section:
-    """Return the section of a device or link, which may be like one that is known; a text is the name of that one."""
-    known = _known(find)
-    return Section({"like": known, **_declared(kind), **more}, text=lambda name: {"like": known(name)})
+def _operators(value: Any) -> FileName | dict[str, Any]:
+    """Return the checked path of a file of `ppsim calibrate --operators`, or the checked numbers of a law."""
+    checks = _declared(OperatorLaw)
+    if not isinstance(value, dict):
+        return _file(value)
+    if unknown := [key for key in value if key not in checks]:
+        raise ConfigError(f"{shown(unknown[0])} is not known; the keys here are: {', '.join(checks)}")
+    checked = {}
+    for key, given in value.items():
+        with error_at(f"{key}: "):
+            checked[key] = checks[key](given)
+    return checked
 
 
 MEASURED = "measured"  # as a sigma of jitter: the one of the profile
 _HARDWARE = {
     **_declared(Cluster),
-    "device": _sheet(find_device, DeviceSheet, operators=Section(_declared(OperatorLaw), text=_file)),
-    **dict.fromkeys(("link", "network"), _sheet(find_link, LinkSheet)),
+    "device": _section("Device", {"like": _known(find_device), **_declared(DeviceSheet), "operators": _operators}),
+    **{key: _section(key.title(), {"like": _known(find_link), **_declared(LinkSheet)}) for key in ("link", "network")},
     "gpus": whole_number(),
 }
 _SCHEDULE = {
@@ -207,25 +179,26 @@ _ENCODER: dict[str, Any] = {
     **_declared(EncoderTower),
     "images": positive,
     "merge": whole_number(),
-    "model": Section(_declared(Model)),
-    "layout": Section(_declared(Layout)),
-    "costs": Section(_declared(Costs)),
+    "model": _section("EncoderModel", _declared(Model)),
+    "layout": _section("EncoderLayout", _declared(Layout)),
+    "costs": _section("EncoderCosts", _declared(Costs)),
 }
-_ENCODER = {**_ENCODER, "another": Section(_ENCODER)}
+_ENCODER |= {"another": _section("AnotherEncoder", _ENCODER)}
 _LENGTHS = {**_declared(SequenceLengths), "file": _file}
 _PUBLISHED = {"step": quantity("seconds"), "mfu": fraction, "tokens_per_second": weight, "source": text}
-DOCUMENT = Section(
+DOCUMENT = _section(
+    "Document",
     {
         "name": text,
-        "model": Section({"huggingface": _file, "approximate": flag, **_declared(Model)}),
-        "hardware": Section(_HARDWARE, required=("device", "link")),
-        "layout": Section({**_declared(Layout), "sharding": choice(*SHARDINGS)}),
-        "schedule": Section(_SCHEDULE),
-        "costs": Section({**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
-        "lengths": Section(_LENGTHS, required=("sequences",)),
-        "encoder": Section(_ENCODER),
-        "jitter": Section(_JITTER),
-        "published": Section(_PUBLISHED),
+        "model": _section("Model", {"huggingface": _file, "approximate": flag, **_declared(Model)}),
+        "hardware": _section("Hardware", _HARDWARE, required=("device", "link")),
+        "layout": _section("Layout", {**_declared(Layout), "sharding": choice(*SHARDINGS)}),
+        "schedule": _section("Schedule", _SCHEDULE),
+        "costs": _section("Costs", {**_declared(Costs), "profile": _file, "stage_layers": nested(whole_number(1))}),
+        "lengths": _section("SequenceLengths", _LENGTHS, required=("sequences",)),
+        "encoder": _section("EncoderTower", _ENCODER),
+        "jitter": _section("Jitter", _JITTER),
+        "published": _section("Published", _PUBLISHED),
         "batch": whole_number(),
         "transport": choice(*TRANSPORTS),
         "engine": choice(*ENGINES),
@@ -236,6 +209,7 @@ DOCUMENT = Section(
     },
     required=("schedule",),
 )
+_SHEETS = ("device", "link", "network")
 
 
 def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
@@ -243,9 +217,11 @@ def check_sections(data: dict[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
 
     A key with a null counts as missing.
     """
-    faults: list[Fault] = []
-    checked = DOCUMENT.checked(_with_stages(without_nulls(data)), (), faults)
-    return ({}, faults) if faults else (checked, faults)
+    data = _with_stages(without_nulls(data))
+    try:
+        return DOCUMENT.model_validate(_with_sheets(data)).model_dump(exclude_unset=True), []
+    except ValidationError as error:
+        return {}, [_fault(item, data) for item in error.errors(include_url=False)]
 
 
 def without_nulls(value: Any) -> Any:
@@ -303,9 +279,44 @@ def _with_stages(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "schedule": {**section, "name": name, "stages_per_device": stages}}
 
 
-_MISSING = {
+def _with_sheets(data: dict[str, Any]) -> dict[str, Any]:
+    """Return `data` with a device or link given as a name written as `{like: name}`."""
+    hardware = data.get("hardware")
+    if not isinstance(hardware, dict):
+        return data
+    sheets = {key: {"like": hardware[key]} for key in _SHEETS if isinstance(hardware.get(key), str)}
+    return {**data, "hardware": {**hardware, **sheets}}
+
+
+def _fault(item: Any, data: dict[str, Any]) -> Fault:
+    (path, message), kind = fault_of(item), item["type"]
+    if path[2:] == ("like",) and isinstance(data[str(path[0])][path[1]], str):
+        return path[:-1], message
+    if kind == "extra_forbidden":
+        key, sections = str(path[-1]), [(), *((name,) for name in DOCUMENT.model_fields)]
+        places = [path_text((*section, key)) for section in sections if key in _keys_at(section)]
+        elsewhere = f"did you mean {' or '.join(places)}?" if places else None
+        return path, f"unknown key; {known_keys(key, _keys_at(path[:-1]), elsewhere)}"
+    if kind == "missing":
+        return path, f"{message}; {_NEEDED[str(path[-1])]}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        keys = _keys_at(path)
+        return path, f"{shown(item['input'])} must be a section of keys" + (f": {', '.join(keys)}" if keys else "")
+    return path, message
+
+
+_NEEDED = {
     "schedule": "a config has a section `schedule` with name, devices and microbatches, or csv; ppsim choose finds one",
     "sequences": "give the sequences of one step, all copies together, such as 512",
     "device": "name a device, such as H100 SXM, or give peak, memory and achieved",
     "link": "name the link inside a node, such as NVLink 4, or give bandwidth and latency",
 }
+
+
+def _keys_at(path: Path) -> list[str]:
+    section: Any = DOCUMENT
+    for key in path:
+        entry = section.model_fields.get(key) if section else None
+        kind = entry.annotation if entry else None
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return list(section.model_fields) if section else []
