@@ -8,6 +8,7 @@ from command_line import LLAMA, UNIT_COSTS
 
 import ppsim
 from ppsim import ConfigError, CostError, DerivedCosts, PpsimError, load_config
+from ppsim.config import ConfigSource
 
 UNIT = """
 name: four devices
@@ -128,6 +129,29 @@ def test_options_reach_the_family(write):
     message = fault_of(path, **{"schedule.options.grup_size": 8})
     assert "schedule.options.grup_size" in message
     assert "unknown option of 1f1b; its options are: none" in message
+
+
+SIZES = {"devices": 4, "microbatches": 8}
+INTERLEAVED = SIZES | {"name": "interleaved-1f1b", "stages_per_device": 3, "options": {"group_size": 8}}
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "left"),
+    [
+        (INTERLEAVED, {"name": "zb-v"}, SIZES | {"name": "zb-v"}),
+        (INTERLEAVED, {"name": "interleaved-1f1b:2"}, INTERLEAVED | {"stages_per_device": 2}),
+        (INTERLEAVED, {"name": "hanayo"}, SIZES | {"name": "hanayo", "stages_per_device": 3}),
+        (INTERLEAVED, {"name": "gis", "options": {"group_size": 4}},
+         INTERLEAVED | {"name": "gis", "options": {"group_size": 4}}),
+        (INTERLEAVED, {"csv": "hand.csv"}, {"csv": "hand.csv"}),
+        ({"csv": "hand.csv", "slices": 2}, SIZES | {"name": "gpipe"}, SIZES | {"name": "gpipe"}),
+    ],
+)  # fmt: skip
+def test_another_schedule_removes_the_keys_that_only_the_first_one_has(section, changes, left):
+    changed = ConfigSource({"schedule": section}, "here").changed(
+        {f"schedule.{key}": one for key, one in changes.items()}
+    )
+    assert {key: one for key, one in changed.data["schedule"].items() if one is not None} == left
 
 
 def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(write):
