@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -57,13 +56,9 @@ class Boxes(Spans):
     mixing: float = 0.0
 
     def in_rows(self, pixels: float) -> Boxes:
-        """Return the boxes as rows of this height show them."""
+        """Return the boxes as rows of this height show them, with their cached properties, which hold for both."""
         is_plain = pixels < LOWEST_DETAIL
-        return self.drawn(plain=is_plain, apart=APART if is_plain else self.apart)
-
-    def drawn(self, **options: Any) -> Boxes:
-        """Return the boxes as a picture draws them, with all that is known of them; no cached property has options."""
-        return as_class(Boxes, self, **options)
+        return as_class(Boxes, self, plain=is_plain, apart=APART if is_plain else self.apart)
 
     @cached_property
     def median(self) -> float:

@@ -21,7 +21,7 @@ from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Annotation
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import Formatter
+from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 from PIL import Image
 
@@ -29,7 +29,7 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.rules import is_number
 from ppsim.base.units import time_unit
 from ppsim.plots.palette import FONT, ON_DARK, ON_LIGHT, Theme, reader_style
-from ppsim.plots.scale import round_ticks, tick_texts
+from ppsim.plots.scale import number_text, round_ticks, tick_texts
 
 PIXELS = 144  # reference pixels per inch; one is half a point
 PAGE, MAX_WIDTH = 7.0, 200.0  # inches: the width of a paper; its columns have 3.3
@@ -261,18 +261,6 @@ def plain_axes(ax: Axes, theme: Theme, size: float) -> None:
         label.set(color=theme.quiet, fontsize=font_points(size))
 
 
-class EvenTicks(Formatter):
-    """Numbers of ticks with equal decimals."""
-
-    def __call__(self, x: float, pos: Any = None) -> str:
-        """Return the number of a single tick."""
-        return tick_texts([x])[0]
-
-    def format_ticks(self, values: Any) -> list[str]:
-        """Return the numbers of all ticks."""
-        return tick_texts(values)
-
-
 def titled_axes(
     width: float | None, theme: Theme, title: str, name: str, height: float | None = None
 ) -> tuple[Figure, Axes]:
@@ -284,7 +272,9 @@ def titled_axes(
     layout.set(w_pad=margin)
     plain_axes(axes, theme, SMALL)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(EvenTicks())
+        formatter: Any = FuncFormatter(lambda number, _: number_text(number))
+        formatter.format_ticks = tick_texts
+        axis.set_major_formatter(formatter)
     style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
     (title, _, note), room = title.partition(" · "), (wide - 2 * margin) * PIXELS - 12
     beside = text_width(title, 2 * SMALL + 2, True) + text_width(note, 2 * SMALL) < room

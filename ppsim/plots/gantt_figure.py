@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ppsim.analysis.bubbles import makespan
+from ppsim.base.immutable import as_class
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
@@ -194,7 +195,8 @@ def compose(
             area = writer.axes(layout.left, y + air, layout.room, layout.memory, sharex=ax)
             draw_memory(area, strip, number, makespan(boxes.timeline), theme, heights[number] >= LOWEST_DETAIL)
             if number == 0:  # below the rows, whose name is above
-                name = strip.title if pixels >= _WIDE else strip.symbol or strip.name
+                name = strip.symbol or strip.name
+                name = f"{strip.name} ({name})" if strip.symbol and pixels >= _WIDE else name
                 middle = max(layout.memory / 2, text_width(name, _SUBTITLE) / 2 - air)
                 writer.name_axis(name, layout.margin, y + air + middle)
             y += air + layout.memory
@@ -211,7 +213,7 @@ def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
     lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     narrowest, mixing = min(boxes.median for boxes in every), max(map(mixing_scale, shown))
     alike = {"narrowest": narrowest, "mixing": mixing}
-    return [boxes.drawn(**alike, reserved=frozenset() if boxes.plain else lanes) for boxes in shown]
+    return [as_class(Boxes, boxes, **alike, reserved=frozenset() if boxes.plain else lanes) for boxes in shown]
 
 
 def _title_lines(title: str, room: float) -> list[str]:

@@ -20,7 +20,7 @@ from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
-from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip, level_text
+from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip, is_over, level_text
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
 from ppsim.plots.scale import LOWEST_DETAIL
@@ -86,9 +86,9 @@ def write_title(writer: Writer, texts: Texts, margin: float, lines: Sequence[str
 class _Line:
     """An entry for a line: its words and its style."""
 
+    sort: str
     text: str
     style: dict[str, Any]
-    group: str
 
 
 class Legend:
@@ -131,7 +131,7 @@ class Legend:
         if memory and memory.limit is not None:
             words = f"limit {level_text(memory.limit)} {memory.symbol or memory.name}"
             self._add("memory", words, color=theme.limit, **LIMIT)
-            if memory.is_over:
+            if is_over(max(float(levels.max()) for curves in memory.curves for _, levels in curves), memory.limit):
                 self._add("memory", "over the limit", color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
@@ -143,12 +143,12 @@ class Legend:
                             for one in self.entries]  # fmt: skip
 
     def _add(self, group: str, text: str, **style: Any) -> None:
-        self.entries.append(_Line(text, style, group))
+        self.entries.append(_Line(group, text, style))
 
     def _places(self, width: float) -> list[tuple[float, int]]:
         """Return the left end and line of each entry, in lines of at most `width`, which part no group that fits."""
         x, line, found = 0.0, 0, []
-        for group, entries in groupby(self.entries, _group_of):
+        for group, entries in groupby(self.entries, lambda entry: _GROUPS.get(entry.sort, entry.sort)):
             every = [_indent(entry) + text_width(entry.text, _SIZE) + _SPACE for entry in entries]
             for at, wide in enumerate(every):
                 whole = sum(every) if at == 0 and sum(every) <= width + _SPACE else wide
@@ -199,11 +199,6 @@ class Legend:
         ax.legend(handles, words, ncols=4, **style)
 
 
-def _group_of(entry: LegendEntry | _Line) -> str:
-    """Return the name of the group that an entry belongs to."""
-    return entry.group if isinstance(entry, _Line) else _GROUPS.get(entry.sort, entry.sort)
-
-
 def _indent(entry: LegendEntry | _Line) -> float:
     """Return the pixels from an entry's left end to its words; entries of words alone have no symbol."""
-    return 0.0 if isinstance(entry, LegendEntry) and entry.sort == "mixed" else _SWATCH + 6
+    return 0.0 if entry.sort == "mixed" else _SWATCH + 6

@@ -16,7 +16,7 @@ from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.critical_path import critical_nodes
 from ppsim.base.errors import ConfigError
-from ppsim.base.immutable import distinct
+from ppsim.base.immutable import as_class, distinct
 from ppsim.base.progress import say
 from ppsim.plots import scale
 from ppsim.plots.areas import NO_PATH
@@ -62,7 +62,7 @@ class ChartLines:
             return replace(self, transfers=False), list(every)
         apart = [makespan(one.timeline) * second * len(one.offsets) / (one.timeline.plan.remote.sum() or 1)
                  for one in every]  # fmt: skip
-        spread = [boxes if boxes.plain else boxes.drawn(apart=APART_FOR_LINES) for boxes in every]
+        spread = [boxes if boxes.plain else as_class(Boxes, boxes, apart=APART_FOR_LINES) for boxes in every]
         return replace(self, waited=bool(min(apart) < _CROWDED)), spread
 
     def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> np.ndarray:

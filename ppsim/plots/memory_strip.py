@@ -60,20 +60,10 @@ class MemoryStrip:
         limits = [limit for limit in map(usable_limit, timelines) if limit is not None]
         return axis_unit(max([float(peak.max()) for peak in peaks if peak is not None] + limits[:1]), "bytes")
 
-    @property
-    def is_over(self) -> bool:
-        """True if a device of any timeline is over the limit."""
-        return is_over(max(float(levels.max()) for every in self.curves for _, levels in every), self.limit)
-
     def fullest(self, number: int) -> int:
         """Return the device of a timeline with the highest peak, the first of equal ones."""
         peaks = np.array([float(levels.max()) for _, levels in self.curves[number]])
         return int(np.argmax(peaks >= peaks.max() * (1 - 1e-9)))
-
-    @property
-    def title(self) -> str:
-        """Name of the axis, with its unit."""
-        return f"{self.name} ({self.symbol})" if self.symbol else self.name
 
 
 def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: Theme, others: bool) -> None:

@@ -140,19 +140,14 @@ def _change(parts: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.maximum(np.abs(change).max(axis=0), np.abs(change.sum(axis=0)))
 
 
-def covered(start: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return the seconds before each time that disjoint spans in time order cover: linear between the spans' ends."""
-    if not len(start):
-        return np.zeros(times.shape)
-    before = np.concatenate([[0.0], np.cumsum(end - start)])
-    corners, reached = (np.stack(pair, axis=1).ravel() for pair in ((start, end), (before[:-1], before[1:])))
-    return np.interp(times, corners, reached)
-
-
 def shares(start: np.ndarray, end: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return the fraction of each bin from `first` to `last` that disjoint spans in time order cover, float64."""
-    before, until = covered(start, end, np.stack([first, last]))
-    return (until - before) / (last - first)
+    if not len(start):
+        return np.zeros(first.shape)
+    before = np.concatenate([[0.0], np.cumsum(end - start)])  # the seconds covered are linear between the spans' ends
+    corners, reached = (np.stack(pair, axis=1).ravel() for pair in ((start, end), (before[:-1], before[1:])))
+    begin, until = np.interp(np.stack([first, last]), corners, reached)
+    return (until - begin) / (last - first)
 
 
 def kind_shares(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
