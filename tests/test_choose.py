@@ -267,6 +267,7 @@ def test_flags_of_an_answer_read_back_to_its_step(framework):
         ("mixtral-8x7b-64xh100", "Megatron-LM", {"layout.recompute": "full"}, "--recompute-num-layers 1"),
         ("qwen3-235b-256xgb200", "Megatron-LM", {}, "--moe-flex-dispatcher-backend hybridep"),
         ("llama-3-8b-8xh100", "Primus", {"schedule.name": "zb-v", **SPLIT}, 'pp_algorithm: "zbv-formatted"'),
+        ("mixtral-8x7b-64xh100", "Primus", {}, "enable_primus_turbo: true"),
         ("llama-3-8b-8xh100", "PyTorch", {"layout.framework": "torchtitan"}, "--compile.enable"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +55,7 @@ SIZES = {"TP": Key.TENSOR, "CP": Key.CONTEXT, "EP": Key.EXPERT, "PP": Key.DEVICE
 MAX_ROWS = 7
 OF_A_LAYOUT = (
     "-parallel", "pipeline", "batch-size", "recompute", "checkpoint:", "optimizer", "exp-avg", "in-bf16", "fp8", "fsdp",
-    "overlap", "cuda-graphs", "compile", "-fusion", "num-chunks", "dispatcher", "-gemm", "algorithm", "persist", "mask",
+    "overlap", "graphs", "compile", "-fusion", "chunks", "dispatcher", "-gemm", "turbo", "algorithm", "persist", "mask",
 )  # fmt: skip
 Free = Annotated[
     list[str] | None,
@@ -293,15 +293,15 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
         return
     if best.config.model is not None:
-        yield from _first_flags(best.config, output)
+        yield from _first_flags(best.config, output, found.space.launched)
     elif output is None:
         yield "next -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
-def _first_flags(config: Config, output: Path | None) -> Iterator[str]:
-    """Yield the flags of the first framework that runs the config, or why none does."""
+def _first_flags(config: Config, output: Path | None, launched: Sequence[str]) -> Iterator[str]:
+    """Yield the flags of the first framework that runs the config, one of those searched if any, or why none does."""
     found, model = flags_by_framework(config), config.model
-    runners = frameworks_running(config.schedule["name"], model is not None and model.experts > 0)
+    runners = launched or frameworks_running(config.schedule["name"], model is not None and model.experts > 0)
     for name, flags in sorted(found.items(), key=lambda item: SCHEDULES_OF_LAUNCH[item[0]] not in runners):
         if isinstance(flags, list):
             yield f"run  {name}, with these flags and those of the model (-v prints all):"
