@@ -228,14 +228,13 @@ def _following(config: Config, costs: DerivedCosts, new: Mapping[str, int]) -> d
         keys |= {Key.EXPERT: expert} if expert != layout.expert else {}
     if new[Key.DEVICES] == 1 < config.schedule["devices"]:
         stages = 1
-        given = {name: None for name in ("stages_per_device", "options") if config.schedule.get(name) is not None}
-        keys |= {"schedule.name": ONE_DEVICE, **{f"schedule.{name}": None for name in given}}
+        keys["schedule.name"] = ONE_DEVICE
     else:
         stages = _stages_per_device(config.schedule)
         fitting = max((costs.model.num_layers + 2) // new[Key.DEVICES], 1)
         if config.schedule.get("stages_per_device") and stages > fitting:
             stages = fitting
-            keys |= {Key.STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE, Key.STAGES: None}
+            keys |= {Key.STAGES: fitting} if fitting > 1 else {"schedule.name": ONE_DEVICE}
     now = config.schedule["devices"] * _stages_per_device(config.schedule)
     return keys | _partition_for(config, stages * new[Key.DEVICES], now)
 
