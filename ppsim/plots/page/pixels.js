@@ -11,7 +11,6 @@ const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns o
 const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
 const isMixed = (chart) => isFine(chart) || (isReal(chart) && !gapOf(chart) && pixels(chart.period) <= RULES.period && charts.some(isFine));   // one manner a picture
 const narrowest = () => Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf();   // columns of the picture's narrowest usual box
-const footOf = () => between(4.5 - narrowest(), 1, 3);   // columns that a column takes its mean over, so that boxes as wide as a column do not beat
 
 function sumsOf(chart, half) {   // ticks of each kind before each box, by name; a slot counts as the kind of its part, for half 2 as both by half, and for half 3 as itself
   if ((chart.sums ||= [])[half]) return chart.sums[half];
@@ -30,7 +29,7 @@ const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period
 const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? between(RULES.sharp - narrowest(), 0, 1) : 1);   // of that colour, the part: single actions appear upon it while one zooms in
 function footprintsOf(chart, cols, from, to) {   // ticks at which each column's footprint begins and ends, cut at both ends of the step alike; with jitter, a period, doubled or halved to about three pixels
   const begin = new Float64Array(cols), end = new Float64Array(cols), column = (to - from) / cols, finish = chart.makespan / chart.tick, period = chart.period / chart.tick;
-  const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : footOf() * column;
+  const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : between(4.5 - narrowest(), 1, 3) * column;   // so that boxes as wide as a column do not beat
   for (let at = 0; at < cols; at++) {
     const middle = from + (at + 0.5) * column, half = middle < finish ? Math.min(foot / 2, Math.max(column / 2, Math.min(middle, finish - middle))) : column / 2;
     begin[at] = middle - half; end[at] = middle + half;
