@@ -144,6 +144,13 @@ def test_the_stages_of_the_config_go_to_the_families_that_take_them():
     assert {row["schedule"]: row["stages_per_device"] for row in rows} == {"interleaved-1f1b": 4, "1f1b": 1, "zb-v": 2}
 
 
+def test_the_configs_own_schedule_keeps_its_one_stage_per_device():
+    changes = {"schedule.name": "interleaved-1f1b", "schedule.stages_per_device": 1}
+    config = library.load_config(UNIT_COSTS, overrides=changes)
+    [row] = library.compare(config, ["interleaved-1f1b"]).rows()
+    assert row["makespan"] == config.simulate().makespan
+
+
 def test_memory_above_the_devices_is_marked():
     outcome = ppsim("compare", LLAMA, "--schedules", "1f1b,gpipe", "-v")
     rows = [line.split() for line in outcome.out.splitlines()]

@@ -255,8 +255,8 @@ def compare(
         its first item. `run.named("measured")` gives a timeline a name in the chart.
     schedules : iterable of family names and schedules, optional
         Schedules to run. Default: every family of the registry that needs no search. "interleaved-1f1b:4" gives the
-        stages per device, "zb-h1+ready" the dispatch. By default, families take the config's stages per device. The
-        config's options go to its own family.
+        stages per device, "zb-h1+ready" the dispatch. By default, families take the config's stages per device, if
+        these are several. The config's options go to its own family.
     headroom : float, optional
         Leave out schedules that do not fit with this fraction of each device's memory kept free.
 
@@ -346,8 +346,8 @@ def _chosen(item: str | Schedule, case: Config) -> _Chosen:
         return _Chosen(item, item.name, None)
     name, stages = split_stages(item.removesuffix(READY))
     family, own = find_family(name), case.schedule.get("stages_per_device")
-    if stages is None:
-        stages = None if family.fixed_stages or own == 1 else own
+    if stages is None and not family.fixed_stages and (own != 1 or name == case.schedule.get("name")):
+        stages = own
     return _Chosen(family, item, stages)
 
 
