@@ -68,7 +68,7 @@ CHARTS = (
         "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "W and I have other tones; "
-        "the chart's legend also names the line of memory, which shows the fullest device alone; letters of grey boxes "
+        "the chart's legend also names the line of memory, whose axis has its name upright, once; letters of grey boxes "
         "are smaller than in the mock-up, where they touch; B is darker than W in grey; areas of narrow actions have "
         "names",
     ),
@@ -78,7 +78,8 @@ CHARTS = (
         "3.3 inches wide: numbers of a schedule above its rows, no microbatch numbers, texts of 5 to 6 points.",
         'ppsim.compare([run(name, p, m) for name in ("1f1b", "zb-h1", "zb-v")]).plot(width=3.3, theme=theme)',
         "the mock-up shows memory and a fourth schedule, which an option and a name add; it has no title, its unit is "
-        "at the last tick of an axis up to 35 s, and the end of a step has a triangle",
+        "at the last tick of an axis up to 35 s, the end of a step has a triangle, and its legend begins left of "
+        "the rows",
     ),
     Chart(
         "path",
