@@ -320,3 +320,9 @@ def test_the_command_reads_an_experiment(tmp_path):
     assert "my_key: no option of Primus v26.5.1" in outcome.out
     assert ppsim.load_config(config).build().devices == 4
     assert "assumed   device MI300X" in outcome.out
+
+
+@pytest.mark.parametrize(("batch", "gpus"), [(256, "8 GPUs, the runner's default"), (6, "4 GPUs, the fewest for its")])
+def test_without_a_number_of_gpus_the_runner_starts_a_node_if_the_batch_divides(batch, gpus):
+    text = EXPERIMENT.replace("global_batch_size: 256", f"global_batch_size: {batch}")
+    assert any(one.startswith(gpus) for one in read_launch("Primus", text).assumed)

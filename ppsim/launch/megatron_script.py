@@ -326,15 +326,17 @@ def _read_schedule(
     group = layout["tensor"] * layout["context"] * devices
     experts = layout.get("expert", 1) * (layout.get("expert_tensor") or layout["tensor"]) * devices
     fewest = math.lcm(group, experts)
+    size = layout["microbatch_size"] = layout["microbatch_size"] or 1
     if gpus is None:
-        gpus = fewest
-        reading.assumed.append(f"{counted(gpus, 'GPU')}, the fewest for its groups: the file gives no number (--gpus)")
+        gpus, why = math.lcm(fewest, reading.default_gpus), "the runner's default"
+        if gpus == fewest or (flags.number("global-batch-size") or 0) % (size * gpus // group):
+            gpus, why = fewest, "the fewest for its groups"
+        reading.assumed.append(f"{counted(gpus, 'GPU')}, {why}: the file gives no number (--gpus)")
     if gpus % fewest or not gpus:
         more = f", and of expert x expert tensor x pipeline = {experts}" if fewest != group else ""
         words = f"{counted(gpus, 'GPU')}, which is not a multiple of tensor x context x pipeline = {group}{more}"
         raise ConfigError(f"{words}; give --gpus {fewest}")
     copies = layout["data"] = gpus // group
-    size = layout["microbatch_size"] = layout["microbatch_size"] or 1
     batch = flags.number("global-batch-size", size * copies)
     schedule["microbatches"], rest = divmod(batch, size * copies)
     if rest or not batch:

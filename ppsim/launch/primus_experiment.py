@@ -30,6 +30,7 @@ LISTS = ("recompute_modules", "window_size")
 # A split backward needs them: primus/backends/megatron/core/pipeline_parallel/zerobubble/README.md.
 SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_attention_mask_in_dataloader": False}
 HARDWARE = {"device": "MI300X", "link": "Infinity Fabric", "network": "InfiniBand NDR"}
+DEFAULT_GPUS = 8  # runner/helpers/envs/base_env.sh
 RUN = {"mock_data": True, "train_iters": 20, "lr": 1e-4, "lr_warmup_iters": 2, "finetune": False}
 
 
@@ -135,7 +136,7 @@ def _experiment(text: str, gpus: int | None) -> Reading:
 def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str, Any], gpus: int | None) -> Reading:
     """Return overrides over the presets as the sections of a config."""
     values = {**PRESETS, **{key: value for key, value in model.items() if key not in OPTIONS["defaults"]}, **keys}
-    flags, reading = Flags(_flags(values)), Reading("Primus", OPTIONS["version"], HARDWARE)
+    flags, reading = Flags(_flags(values)), Reading("Primus", OPTIONS["version"], HARDWARE, DEFAULT_GPUS)
     if flags.number("tensor-model-parallel-size") == 1:
         flags.arguments.pop("sequence-parallel", None)
     window, alternates = flags.number("sink-sliding-window", 0), flags.has("sink-window-even-layers-only")

@@ -183,6 +183,7 @@ class Reading:
     framework: str
     version: str
     hardware: Mapping[str, str] = field(default_factory=HARDWARE.copy)  # assumed, as no launch file has it
+    default_gpus: int = 1  # that the framework's runner starts
     data: dict[str, Any] = field(default_factory=dict)  # the sections of the config
     # read, left_out: flags that the config follows from, and flags that change no step
     read: list[str] = field(default_factory=list)
