@@ -68,9 +68,9 @@ CHARTS = (
         "these costs do not have; its costs are below its title, where the chart has "
         "them beside it; its axis goes up to 35 s, where the chart ends with the longest step; "
         "W and I have other tones; "
-        "the chart's legend also names the line of memory, whose axis has its name upright, once; letters of grey boxes "
-        "are smaller than in the mock-up, where they touch; B is darker than W in grey; areas of narrow actions have "
-        "names",
+        "the chart's legend also names the line of memory, whose axis has its name upright, once; letters of grey "
+        "boxes are smaller than in the mock-up, where they touch; B is darker than W in grey; areas of narrow actions "
+        "have names",
     ),
     Chart(
         "column",
