@@ -444,6 +444,17 @@ def test_the_memory_curve_reaches_the_peak_and_the_fullest_device_is_an_area():
     assert area.get_alpha() == 0.12
 
 
+@pytest.mark.parametrize("options", [{}, {"width": 3.3}])
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_names_of_upright_axes_touch_neither_ticks_nor_each_other(devices, options):
+    figure = compared([run(devices=devices)] * (2 if options else 1), memory=True, **options)
+    figure.draw_without_rendering()
+    names = [Text.get_window_extent(text) for text in figure.texts if text.get_rotation() == 90]
+    ticks = [label.get_window_extent() for axes in figure.axes for label in axes.get_yticklabels() if label.get_text()]
+    assert len(names) == 2
+    assert not any(one.overlaps(other) for one, other in combinations([*names, *ticks], 2) if one in names)
+
+
 def test_low_rows_have_the_memory_of_the_fullest_device_alone():
     figure = run("zb-h1", devices=64, microbatches=64).plot(memory=True)
     assert "activations of the fullest device (0)" in words_of(figure)

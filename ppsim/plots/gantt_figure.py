@@ -100,7 +100,10 @@ def _lay_out(
     is_wide, several = width >= _WIDE, len(blocks) > 1
     names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if several else 0.0
     labels = [label for block in blocks for label in block.labels[-1:] + block.labels[:1]]
-    labels += [level_text(level) for level in (strip.top, strip.limit or 0.0)] if strip else []
+    if strip is not None:
+        levels = [float(max(curve.max() for _, curve in curves)) for curves in strip.curves]
+        levels += [strip.limit or strip.top] + [(strip.limit or strip.top) / 2] * (is_wide and not several)
+        labels += map(level_text, levels)
     digits = max(text_width(label, 11) for label in labels)
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     rows = left + AXIS_NAME * (blocks[0].labels[0] == "0" or strip is not None) + digits + 8
@@ -197,7 +200,7 @@ def compose(
             if number == 0:  # below the rows, whose name is above
                 name = strip.symbol or strip.name
                 name = f"{strip.name} ({name})" if strip.symbol and pixels >= _WIDE else name
-                middle = max(layout.memory / 2, text_width(name, _SUBTITLE) / 2 - air)
+                middle = max(layout.memory / 2, text_width(name, _SUBTITLE) / 2 + 4 - air)
                 writer.name_axis(name, layout.margin, y + air + middle)
             y += air + layout.memory
         y += layout.between
