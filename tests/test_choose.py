@@ -21,7 +21,6 @@ from ppsim.analysis import (
     memory_bound,
     step_bound,
 )
-from ppsim.commands.choose import choice_lines
 from ppsim.config import config_yaml
 from ppsim.frameworks import SCHEDULES, frameworks_running
 from ppsim.launch import flags_in
@@ -271,11 +270,10 @@ def test_flags_of_an_answer_read_back_to_its_step(framework):
         ("llama-3-8b-8xh100", "PyTorch", {"layout.framework": "torchtitan"}, "--compile.enable"),
     ],
 )
-def test_the_page_prints_every_flag_that_the_layout_changes(name, framework, changes, flag):
-    config = ppsim.load_config(Path(LLAMA).with_name(f"{name}.yaml")).changed(changes)
-    found = ppsim.choose(config, only={"layout.partition": ["balanced"]}, framework=framework, headroom=0)
-    printed = " ".join("\n".join(choice_lines(found)).partition("\nrun")[2].split())
-    best, launcher = found.best.config, "torchtitan" if framework == "PyTorch" else framework
+def test_the_page_prints_every_flag_that_the_layout_changes(name, framework, changes, flag, tmp_path):
+    page, best = chosen(tmp_path, name, changes, "--framework", framework)
+    printed = " ".join(page.partition("\nrun")[2].split())
+    launcher = "torchtitan" if framework == "PyTorch" else framework
     schedule, gpus = {"name": "1f1b", "devices": 1, "microbatches": 1}, best.costs.gpus(best.schedule["devices"])
     of_model = flags_in(launcher, best.changed({"schedule": schedule, "layout": {"data": gpus, "recompute": "none"}}))
     assert flag in printed
@@ -283,12 +281,19 @@ def test_the_page_prints_every_flag_that_the_layout_changes(name, framework, cha
     assert [one for one in of_layout if one not in printed] == []
 
 
-def test_the_page_says_how_many_blocks_of_a_stage_recompute():
+def test_the_page_says_how_many_blocks_of_a_stage_recompute(tmp_path):
     changes = {"layout.recompute": "full", "layout.recompute_blocks": 2}
-    found = ppsim.choose(ppsim.load_config(LLAMA).changed(changes), only={"layout.partition": ["balanced"]}, headroom=0)
-    answer, _, row = "\n".join(choice_lines(found)).partition("\n#")
+    answer, _, row = chosen(tmp_path, "llama-3-8b-8xh100", changes)[0].partition("\n#")
     assert "recompute 2 blocks per stage" in " ".join(answer.split())
     assert "  2 blocks  " in row
+
+
+def chosen(folder, name, changes, *options):
+    """Return what `ppsim choose` prints for a config of the catalogue with changes, and the config of its answer."""
+    config = ppsim.load_config(Path(LLAMA).with_name(f"{name}.yaml")).changed(changes)
+    (folder / "job.yaml").write_text(config_yaml(config))
+    only = ["--only", "layout.partition=balanced", "--headroom", "0", "-o", folder / "best.yaml"]
+    return run_ppsim("choose", folder / "job.yaml", *only, *options).out, ppsim.load_config(folder / "best.yaml")
 
 
 def test_old_versions_are_searched_for_what_they_have():
