@@ -319,3 +319,11 @@ def test_a_swept_number_of_400_digits_is_a_refused_point_of_the_chart():
     sweep = library.sweep(UNIT_COSTS, over={"costs.forward": [1, 2, int(HUGE)]})
     assert [point.refused is None for point in sweep.points] == [True, True, False]
     assert sweep.plot().axes
+
+
+@pytest.mark.parametrize("value", [".nan", "[1, .inf]", "2020-01-01"])
+def test_a_swept_value_that_json_does_not_have_is_a_refused_point(value):
+    outcome = ppsim("sweep", UNIT_COSTS, "--over", f"costs.forward={value},1", "--json", "-")
+    refused, point = json.loads(outcome.out, parse_constant=pytest.fail)["points"]
+    assert "costs.forward" in refused["refused"]
+    assert point["over"] == {"costs.forward": 1}

@@ -21,6 +21,7 @@ from ppsim.base.tables import Tabular, markdown_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
+from ppsim.interop.result import plain
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, memory_limit, run_points
 from ppsim.studies.worker_pool import is_left_out
@@ -70,7 +71,7 @@ class Sweep(Tabular):
         return {
             "schema": SCHEMA,
             "points": [
-                {"over": dict(point.changes)}
+                {"over": plain(dict(point.changes))}
                 | ({"refused": point.refused} if point.measures is None else dict(point.measures))
                 | ({} if point.layout_string is None else {"layout_string": point.layout_string})
                 for point in self.points
