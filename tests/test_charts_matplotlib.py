@@ -805,6 +805,9 @@ def test_slices_are_labelled_with_microbatch_and_piece():
     labels = numbers_of(figure)
     assert "numbers are microbatch.slice" in words_of(figure)
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
+    assert "numbers are microbatches" in words_of(
+        compared([run("1f1b", 8, 16), run("seq1f1b", 8, 16)])
+    )  # slices are too narrow
 
 
 def test_evictions_are_lanes_of_the_device_that_evicts_and_the_costs_name_them():
@@ -934,6 +937,14 @@ def test_a_mix_of_many_areas_is_named_once():
     for mix in ("F + B", "F + B + idle"):
         assert found.count(mix) > 3
         assert names.count(mix) == 1
+
+
+def test_names_between_low_rows_with_lanes_lie_on_the_colour_of_their_area():
+    config = ppsim.load_config(ROOT / "configs" / "nemotron-4-340b-6144xh100.yaml")
+    timeline = config.changed({"schedule.name": "interleaved-zb"}).simulate()
+    named = rows_of(compared([timeline] * 4))[0].numbers()
+    assert {"F", "F+I+W", "I+W"} <= {text.get_text() for text in named}
+    assert all(text.get_bbox_patch() and "\n" not in text.get_text() for text in named)
 
 
 def test_a_legend_names_the_marks_of_boxes_that_are_high_enough():

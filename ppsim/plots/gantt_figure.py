@@ -162,8 +162,8 @@ def compose(
     several, digit = len(blocks) > 1, width_of_digit()
     numbered = labels and pixels >= _WIDE
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
-    if numbered and any(marks.has_numbers(*one, second, digit) for one in single):
-        is_sliced = any(boxes.timeline.schedule.slices > 1 for boxes in every)
+    if numbered and (those := [boxes for boxes, row in single if marks.has_numbers(boxes, row, second, digit)]):
+        is_sliced = any(boxes.timeline.schedule.slices > 1 for boxes in those)
         words = "numbers are microbatch.slice" if is_sliced else "numbers are microbatches"
         texts = texts._replace(notes=[*texts.notes, words])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
