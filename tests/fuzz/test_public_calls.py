@@ -124,5 +124,5 @@ def test_masked_arrays_are_no_costs():
 
     with pytest.raises(ppsim.CostError, match="stage_share is a masked array"):
         ppsim.simulate(SCHEDULE, Prices())
-    with pytest.raises(ppsim.ConfigError, match="what_fits\\(config=None\\): the type must be Config"):
+    with pytest.raises(ppsim.ConfigError, match="config=None must be a path of a YAML file"):
         ppsim.what_fits(None)
