@@ -477,8 +477,8 @@ def test_what_does_not_fit_is_bold_and_its_part_over_the_limit_has_the_colour_of
     for memory, usable, weight in (("80 GB", "72 GB", "normal"), ("50 GB", "45 GB", "bold")):
         figure = config.changed({"hardware.device.memory": memory}).simulate().plot(memory=True)
         axes = figure.axes[1]
-        named = {f"limit {usable}", *["over the limit"] * (weight == "bold")}
-        assert {words for words in words_of(figure) if "limit" in words} == named
+        named = {f"usable {usable}", *["more than usable"] * (weight == "bold")}
+        assert {words for words in words_of(figure) if "usable" in words} == named
         assert [line.get_color() for line in axes.lines] == [LIGHT.limit]
         (peak,) = (text for text in figure.texts if text.get_text() == f"62.2 of {usable[:2]}.0 GB")
         assert peak.get_fontweight() == weight

@@ -129,10 +129,11 @@ class Legend:
             words = f"{memory.name} of the fullest device{own}{thin}"
             self._add("memory", words, color=theme.memory, linewidth=1.3 * POINTS)
         if memory and memory.limit is not None:
-            words = f"limit {level_text(memory.limit)} {memory.symbol or memory.name}"
+            limit, over = ("usable", "more than usable") if memory.symbol else ("limit", "over the limit")
+            words = f"{limit} {level_text(memory.limit)} {memory.symbol or memory.name}"
             self._add("memory", words, color=theme.limit, **LIMIT)
             if is_over(max(float(levels.max()) for curves in memory.curves for _, levels in curves), memory.limit):
-                self._add("memory", "over the limit", color=theme.limit, linewidth=OVER * POINTS)
+                self._add("memory", over, color=theme.limit, linewidth=OVER * POINTS)
         remarks += ["bold number: slowest device"] if lines.slow.devices else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         remarks += ["later stages have no marks: actions too narrow"] * ("bare" in marked and "stage" not in marked)
