@@ -119,7 +119,8 @@ def exchange(setup: Setup, layer: Layer) -> Exchange:
     """Return the seconds that the effects add to the computation of a layer."""
     parts = [(effect.action(setup, layer), effect.repeated) for effect in EFFECTS if effect.action]
     repeated = sum(forward for (forward, _), again in parts if again and layer.recomputable)
-    repeated -= setup.layout.run_by.facts.early_stop * collectives.expert_parallel(setup, layer)[1] / 2
+    if setup.layout.run_by.facts.early_stop:  # without the way back from experts
+        repeated -= collectives.expert_parallel(setup, layer)[1] / 2
     return Exchange(sum(forward for (forward, _), _ in parts), sum(back for (_, back), _ in parts), repeated)
 
 
