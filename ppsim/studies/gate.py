@@ -311,11 +311,11 @@ def write_baseline(path: str | os.PathLike[str], configs: Mapping[str, Numbers])
 def read_baseline(path: str | os.PathLike[str]) -> Baseline:
     """Read a baseline; ConfigError gives the file and every fault with its key."""
     place, what = str(path), "a baseline"
-    missing = ConfigError(f"{place}: cannot be read: there is no such file; write it with ppsim check --update")
     try:
         os.lstat(path)
     except FileNotFoundError:
-        raise missing from None
+        rule = "there is no such file; write it with ppsim check --update"
+        raise ConfigError(f"{place}: cannot be read: {rule}") from None
     except (OSError, ValueError):
         pass  # read_text says what is wrong
     document = read_json(read_text(path), place, what, each=_without_doubles)
