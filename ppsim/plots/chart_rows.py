@@ -290,18 +290,18 @@ class ChartRows(Artist):
         Between rows with gaps or lanes a name lies on its area's colour.
         """
         pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
-        parts = gap > 0 or part_of_row(self.boxes.band) != (0.0, 1.0)
+        is_apart = gap > 0 or part_of_row(self.boxes.band) != (0.0, 1.0)
         path = self.path[self.path[:, 0, 1] != self.path[:, 1, 1]] if gap else self.path  # level lines are between rows
         named = named_areas(
-            self.boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / tall, not parts, path
+            self.boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / tall, not is_apart, path
         )
         for area, words, first, last, row in named:
             top, bottom = place.band(np.floor(row), self.boxes.band, gap)
-            middle = (top + bottom) / 2 if parts else place.top - row * place.row
+            middle = (top + bottom) / 2 if is_apart else place.top - row * place.row
             y = middle - (_LINE * words.count("\n") / 2 + 0.36 * _NAME) * pixel
             left, right = place.x(np.array([first, last]))
             colour = area.colour(self.theme)
             text = self._text(float(left + right) / 2, float(y), words, label_colour(colour), _NAME)
-            if parts and top - bottom < _LINE * pixel:
+            if is_apart and top - bottom < _LINE * pixel:
                 text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 0.5})
             yield text
