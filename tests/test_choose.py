@@ -109,10 +109,20 @@ def test_ideas_that_published_pairs_cannot_tell_apart_share_a_place_the_simplest
     ]
     found = placed(reversed(ranked), {"schedules": 1.022, "layouts": 1.059})
     assert [one.place for one in found] == ["1", "1=", "1=", "1=", "5"]
-    assert [one.step for one in found] == [2.08, 2.09, 2.03, 2.00, 2.10]
+    assert [one.step for one in found] == [2.08, 2.03, 2.00, 2.09, 2.10]  # 2.09 recomputes more than the faster ones
+    # no tie that is slower than the config itself comes first
+    assert placed(ranked, {"schedules": 1.022, "layouts": 1.059}, own=2.05)[0].step == 2.03
     assert [(one.place, one.step) for one in placed(ranked, None)] == [
         (str(1 + index), one.step) for index, one in enumerate(ranked)
     ]
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
+def test_no_row_that_is_slower_than_a_whole_config_comes_first(monkeypatch, name):
+    monkeypatch.setattr("ppsim.studies.points._error", lambda *_: 2.0)  # all are ties
+    whole = ppsim.load_config(UNIT_COSTS, overrides={"schedule.name": name})
+    found = ppsim.choose(whole, {"schedule.name": ["1f1b", "zb-h1"]}, research=True)
+    assert found.ranked[0].changes["schedule.name"] == name  # 1f1b is simpler, zb-h1 faster
 
 
 def test_on_one_device_1f1b_stands_for_every_schedule():

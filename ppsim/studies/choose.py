@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, headroom_rule
-from ppsim.base.errors import ConfigError
+from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.progress import Bar
 from ppsim.base.rules import argument, checked_call, declared, described, whole_number
 from ppsim.base.tables import Tabular
@@ -24,7 +25,7 @@ from ppsim.frameworks import SEARCHED_LAYOUTS
 from ppsim.run.timelines import Timeline
 from ppsim.studies.best_first import BestFirstSearch
 from ppsim.studies.free_keys import Changes
-from ppsim.studies.points import Candidate, front_of, placed, rank, usable_bytes
+from ppsim.studies.points import Candidate, fits_within, front_of, placed, rank, usable_bytes
 from ppsim.studies.space import Space, search_space
 from ppsim.studies.towers import TowerSearch
 from ppsim.studies.worker_pool import FEW, open_resources
@@ -286,7 +287,16 @@ def choose(
 
     search = _searched(space, headroom, top, certain, resources)
     points = search.ranked, search.front, search.nearest, search.left_out
-    return _choice(space, headroom, search.counts, *points, find_front)
+    return _choice(space, headroom, search.counts, *points, find_front, _own_step(source, headroom))
+
+
+def _own_step(source: ConfigSource, headroom: float) -> float:
+    """Return the seconds of a step of the config as it is; infinite if it leaves sizes out or does not fit."""
+    try:
+        run = source.config().simulate()
+    except PpsimError:
+        return math.inf
+    return math.inf if fits_within(run, headroom) is False else run.iteration_time
 
 
 def _searched(
@@ -303,11 +313,12 @@ def _searched(
 def _choice(
     space: Space, headroom: float, counts: Mapping[str, int], ranked: list[Candidate], front: list[Candidate],
     nearest: Candidate | None, left_out: list[Changes], find_front: Callable[[], list[Candidate]],
+    own: float = math.inf,
 ) -> Choice:  # fmt: skip
     """Return the choice of these ranked points, whose smallest is the last of `front`."""
     errors = {kind: order_error(kind).middle for kind in ("schedules", "layouts")} if space.config.derived else None
     smallest = front[-1] if front else None
-    return Choice(placed(ranked, errors), dict(counts), space, headroom, left_out, smallest, nearest, find_front)
+    return Choice(placed(ranked, errors, own), dict(counts), space, headroom, left_out, smallest, nearest, find_front)
 
 
 def _of_towers(

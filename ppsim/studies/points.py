@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ GROUP_KEYS = (
     "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
 )  # fmt: skip
 IDEA = (*GROUP_KEYS, "schedule.name", "layout.recompute")  # keys whose values make an idea
+RESPECTS = 6  # end of the part of `Candidate.rank` that compares simplicity, up to the stages per device
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
@@ -137,11 +139,11 @@ class Candidate:
         return rounded(self.expected), *self.simplicity, *added, self.expected, self.memory, str(ordered)
 
     @property
-    def simplicity(self) -> tuple[int, bool, int]:
-        """A sort key: few pipeline devices, then no recompute, then a schedule that many frameworks run."""
-        recomputes = self.changes.get("layout.recompute", "none") != "none"
+    def simplicity(self) -> tuple[int, int, int]:
+        """A sort key: few pipeline devices, then little recompute, then a schedule that many frameworks run."""
+        level = self.changes.get("layout.recompute", "none")
         running = frameworks_running(self.changes.get("schedule.name", ""))
-        return self.changes.get("schedule.devices", 1), recomputes, -len(running)
+        return self.changes.get("schedule.devices", 1), (level != "none") + (level == "full"), -len(running)
 
     @property
     def numbers(self) -> Mapping[str, Any]:
@@ -215,19 +217,24 @@ def rank(candidates: Iterable[Candidate], top: int) -> list[Candidate]:
     return ranked
 
 
-def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None) -> list[Candidate]:
+def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None, own: float = math.inf) -> list[Candidate]:
     """Return ranked candidates, each with its place, such as 1, 1= or 3; ties share a place, the simplest first.
 
     A tie is a candidate whose step the model cannot tell from the fastest one of its place: the ratio of both is within
     the error of published pairs. `errors` has this error for pairs of `schedules` in equal groups, and of `layouts`;
-    None means given costs, which have no error.
+    None means given costs, which have no error. A tie comes before a faster one only if it is at least as simple in
+    every respect, and not slower than the config's `own` step, in seconds.
     """
     rest, found = sorted(ranked, key=lambda one: one.rank), list[Candidate]()
     while rest:
         ties = [one.expected <= rest[0].expected * _error(errors, rest[0], one) for one in rest]
-        group = sorted(itertools.compress(rest, ties), key=lambda one: (one.simplicity, one.rank))
-        number = len(found) + 1
-        found += [replace(one, place=f"{number}=" if index else f"{number}") for index, one in enumerate(group)]
+        group, number = [*itertools.compress(rest, ties)], f"{len(found) + 1}"
+        while group:
+            simple = [one for one in group if all(map(operator.le, one.rank[1:RESPECTS], group[0].rank[1:RESPECTS]))]
+            first = min(simple, key=lambda one: (one.step > own * (1 + NOISE), one.simplicity, one.rank))
+            group = [one for one in group if one is not first]
+            found.append(replace(first, place=number))
+            number = number.rstrip("=") + "="
         rest = [one for one, is_tie in zip(rest, ties, strict=True) if not is_tie]
     return found
 
