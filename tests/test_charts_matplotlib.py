@@ -8,7 +8,6 @@ import sys
 import xml.etree.ElementTree as ElementTree
 import zlib
 from itertools import combinations, pairwise
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -178,32 +177,11 @@ def test_costs_of_schedules_with_different_stages_are_those_of_a_device_and_medi
     assert costs_text([make_boxes(noisy)]) == "F 1 s · B 2 s · device 1 takes 1.3 x as long · jitter of actions 10 %"
 
 
-def marked(measured, **options):
-    """A measured step above the usual one with device 1 slow, a straggler and a stall, and the marks in its boxes."""
-    slow: Any = SimpleNamespace(devices={1: "slow"}, actions={"1F2": "a straggler"}, stalls={"0B0": "a stall"})
-    figure = draw([measured, run()], slow=slow, lead="1F2 takes 3 s", **options)
-    axes = figure.axes[0]
-    boxes = [(to_hex(part.get_facecolor(), keep_alpha=True), *part.get_bbox().extents) for part in axes.patches]
-    bars = [sorted(edges) for colour, *edges in boxes if colour.startswith(LIGHT.longer)]
-    return figure, axes, boxes, bars
-
-
-def test_marks_of_a_measured_step_lie_within_what_is_slow_and_are_in_the_legend():
-    measured = run(costs=ppsim.Costs(forward=[1, 3, 1, 1]))
-    figure, axes, boxes, _ = marked(measured)
-    assert {"bold number: slowest device", "stall", "1F2 takes 3 s"} <= set(words_of(figure))
-    assert "longer than simulated: the five that exceed most" in words_of(figure)
-    assert [label.get_fontweight() for label in axes.get_yticklabels()] == ["normal", "bold", "normal", "normal"]
-    longer = [box for box in boxes if box[0].startswith(LIGHT.longer)]
-    assert [round(right - left, 9) for _, left, _, right, _ in longer] == [2, 2, 2, 2, 2]  # the five longest
-    assert all(0.5 <= top < bottom < 1.0 for _, _, top, _, bottom in longer)  # the upper half of their own row
-    assert sum(to_hex(line.get_color()) == LIGHT.limit for line in axes.lines) == 1  # a wait that is no stall has none
-
-
-def test_a_bar_shorter_than_six_pixels_is_drawn_for_a_straggler_alone():
-    _, axes, _, bars = marked(run(costs=ppsim.Costs(forward=[1, 1.2, 1, 1])), width=7)
-    six = 6 * axes.get_xlim()[1] / (axes.get_window_extent().width / axes.figure.dpi * 144)
-    assert [end - begin for *_, begin, end in bars] == pytest.approx([six])  # of the straggler
+def test_slow_devices_of_a_measured_step_have_bold_numbers_and_the_legend_says_so():
+    figure = draw([run(costs=ppsim.Costs(forward=[1, 3, 1, 1])), run()], slow=[1], lead="1F2 takes 3 s")
+    assert {"bold number: slowest device", "1F2 takes 3 s"} <= set(words_of(figure))
+    weights = [label.get_fontweight() for label in figure.axes[0].get_yticklabels()]
+    assert weights == ["normal", "bold", "normal", "normal"]
 
 
 def test_a_fused_slot_shows_both_parts_with_their_numbers():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import matplotlib
@@ -25,7 +25,6 @@ from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_row
 from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import SHORT, MemoryStrip, is_over
-from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
@@ -39,7 +38,7 @@ def draw(
     timelines: TimelineColumns | Sequence[TimelineColumns], *, ax: Axes | None = None, width: float | None = None,
     memory: bool | str = False, transfers: bool = False, title: str | None = None, titles: Sequence[str] | None = None,
     labels: bool | str = "auto", critical_path: Any = None, until: float | None = None, theme: str = "light",
-    group: int | None = None, base: int = 0, note: str = "", lead: str = "", slow: Marks = UNMARKED,
+    group: int | None = None, base: int = 0, note: str = "", lead: str = "", slow: Collection[int] = (),
 ) -> Figure:  # fmt: skip
     """Draw Gantt charts of timelines as a matplotlib figure, one below the other on one time axis.
 
@@ -49,7 +48,7 @@ def draw(
 
     Each of several charts shows its step time relative to the timeline with number `base` in its group. `group` is the
     number of timelines in a group, such as 2 for pairs (default: all); `note` follows the title, `lead` is below it;
-    `slow` marks parts of the first timeline, which is measured, against the second. The other options are those of
+    devices of the first timeline that are `slow` have bold numbers. The other options are those of
     `ppsim.Timeline.plot` and, for several, of `Comparison.plot`.
 
     Raises
@@ -67,7 +66,7 @@ def draw(
         raise ConfigError(f"until={shown(until)} is not an end of the time axis; use seconds above 0")
     if ax is not None and memory:
         raise ConfigError("memory=... needs a figure of its own; leave ax out, or memory")
-    every, lines = [make_boxes(run) for run in runs], ChartLines(transfers, critical_path, slow)
+    every, lines = [make_boxes(run) for run in runs], ChartLines(transfers, critical_path)
     longest = float(until) if until is not None else shown_length([makespan(run) for run in runs])
     if title is None:
         title = title_text(runs[0]) if len(runs) == 1 else common_title(runs)
@@ -80,7 +79,9 @@ def draw(
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
         notes += [f"=: less than {percent_text(SAME, 0)} apart"] * any("=" in block.numbers for block in blocks)
         texts = Texts(title, lead, notes)
-        rows = compose(blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines)
+        rows = compose(
+            blocks, heads, texts, width, longest, colours, memory=memory, labels=bool(labels), lines=lines, slow=slow,
+        )  # fmt: skip
     return figure_of(rows[0])
 
 

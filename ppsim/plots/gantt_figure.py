@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,6 @@ from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, t
 from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
-from ppsim.plots.page_data import UNMARKED
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed, mixing_scale
 from ppsim.plots.scale import AT_BOUND, LOWEST_DETAIL
@@ -145,7 +144,7 @@ def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, flo
 
 def compose(
     blocks: Sequence[ChartBlock], heads: Sequence[str], texts: Texts, width: float | None, longest: float,
-    theme: Theme, *, memory: bool | str, labels: bool, lines: ChartLines,
+    theme: Theme, *, memory: bool | str, labels: bool, lines: ChartLines, slow: Collection[int],
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
@@ -154,9 +153,8 @@ def compose(
     second, wanted = layout.room / (longest or 1.0), lines
     lines, every = wanted.drawn(_in_equal_rows([block.boxes for block in blocks], pixels), second)
     heights = _row_heights(every, pixels)
-    slowest = marks.largest_differences(every[0], every[1], lines.slow, second) if lines.slow is not UNMARKED else []
     legend = Legend(
-        every, theme, lines, memory=strip, second=second, rows=heights, slowest=slowest,
+        every, theme, lines, memory=strip, second=second, rows=heights, slow=bool(slow),
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
     several, digit = len(blocks) > 1, width_of_digit()
@@ -188,8 +186,9 @@ def compose(
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
         ChartRows(ax, boxes, theme, labels, numbered, lines.add_to(ax, boxes, theme))
-        if number == 0 and lines.slow is not UNMARKED:
-            marks.add_slow(ax, boxes, lines.slow, slowest, theme)
+        for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True) if number == 0 else ():
+            if round(float(tick)) in slow:
+                label.set(color=theme.text, fontweight="bold")
         _mark_end(ax, makespan(boxes.timeline), longest, theme, high)
         found.append(ax)
         y += high

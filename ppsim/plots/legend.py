@@ -20,7 +20,7 @@ from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
-from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Difference, marked_kinds
+from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, marked_kinds
 from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip, is_over, level_text
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
@@ -99,7 +99,7 @@ class Legend:
 
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
-        second: float = 0.0, rows: Sequence[float] = (), slowest: Sequence[Difference] = (),
+        second: float = 0.0, rows: Sequence[float] = (), slow: bool = False,
         without_transfers: bool = False, until: float = np.inf, is_wide: bool = True,
     ):  # fmt: skip
         self.theme = theme
@@ -119,12 +119,6 @@ class Legend:
             self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if lines.has_path:
             self._add("path", "critical path", color=theme.critical, linewidth=2.2 * POINTS)
-        found = {one.what for one in slowest}
-        if "stall" in found:
-            self._add("slow", "stall", color=theme.limit, linewidth=2 * POINTS)
-        if "longer" in found:
-            most = ": the five that exceed most" * (sum(one.what == "longer" for one in slowest) == 5)
-            self._add("slow", f"longer than simulated{most}", color=theme.longer, linewidth=3 * POINTS)
         if memory:
             devices = sorted({*map(memory.fullest, range(len(memory.curves)))})
             own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)
@@ -138,7 +132,7 @@ class Legend:
             self._add("memory", words, color=theme.limit, **LIMIT)
             if is_over(max(float(levels.max()) for curves in memory.curves for _, levels in curves), memory.limit):
                 self._add("memory", over, color=theme.limit, linewidth=OVER * POINTS)
-        remarks += ["bold number: slowest device"] if lines.slow.devices else []
+        remarks += ["bold number: slowest device"] if slow else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         remarks += ["later stages have no marks: actions too narrow"] * ("bare" in marked and "stage" not in marked)
         remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []

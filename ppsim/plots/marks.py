@@ -1,16 +1,15 @@
-"""Lines upon the rows of a matplotlib chart: transfers, the critical path, and what is slow."""
+"""Lines upon the rows of a matplotlib chart: transfers and the critical path."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.patches import Rectangle
 
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
@@ -24,13 +23,10 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS
 from ppsim.plots.lanes import part_of_row
-from ppsim.plots.page_data import UNMARKED, Marks
 from ppsim.plots.palette import TITLES, Theme
 from ppsim.plots.pixels import gap_of_rows, is_mixed
 from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK
 
-_LEAST, _MARKED = 0.05, 5  # minimum excess that is marked, in median actions; maximum number of marks of a sort
-_SHORTEST, _BAR = 6.0, 3.0  # pixels: minimum length of the bar at a longer action, else a dot; its height
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
 _JUMP: Any = 0, (1.2, 2.4)  # dashes, with round ends, of a path over the rows between its devices
 
@@ -39,13 +35,12 @@ _JUMP: Any = 0, (1.2, 2.4)  # dashes, with round ends, of a path over the rows b
 class ChartLines:
     """Lines upon the rows of a chart.
 
-    `critical` is True for the critical path, or a list of actions; `slow` marks a measured step, the first timeline.
-    `waited`: only the transfers that an idle device waits for.
+    `critical` is True for the critical path, or a list of actions. `waited`: only the transfers that an idle device
+    waits for.
     """
 
     transfers: bool = False
     critical: Any = None
-    slow: Marks = UNMARKED
     waited: bool = False
 
     @property
@@ -73,14 +68,6 @@ class ChartLines:
 
 
 NO_LINES = ChartLines()
-
-
-class Difference(NamedTuple):
-    """An action of a measured step, "longer", or the wait before it, "stall", and its excess."""
-
-    what: str
-    box: int
-    seconds: float
 
 
 def row_height(ax: Axes, boxes: Boxes) -> float:
@@ -244,55 +231,11 @@ def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:
     return time - float(boxes.end[earlier - 1] if earlier > first else 0.0)
 
 
-def largest_differences(boxes: Boxes, other: Boxes, slow: Marks, second: float) -> list[Difference]:
-    """Return the actions that exceed those of another chart most, and the waits that do, if `slow` names them.
-
-    Actions that `slow` does not name are left out if their bars, at `second` pixels per second, would be dots.
-    """
-    names, found = [boxes.name(box) for box in range(len(boxes.row))], []
-    twin = {other.name(box): box for box in range(len(other.row))}
-    mine = [box for box, name in enumerate(names) if name in twin and boxes.device[box] == other.device[twin[name]]]
-    same = [twin[names[box]] for box in mine]
-    for own, others, marked, what, least in (
-        (boxes.length, other.length, slow.actions, "longer", _SHORTEST / second),
-        (_waits(boxes), _waits(other), slow.stalls, "stall", np.inf),
-    ):
-        excess = own[mine] - others[same]
-        for place in np.argsort(-excess, kind="stable")[:_MARKED].tolist():
-            box, seconds = mine[place], float(excess[place])
-            if seconds > _LEAST * boxes.median and (names[box] in marked or seconds >= least):
-                found.append(Difference(what, box, seconds))
-    return found
-
-
 def _waits(boxes: Boxes) -> np.ndarray:
     """Return the seconds that each box's device was idle before it."""
     before = np.append(0.0, boxes.end[:-1])
     before[boxes.offsets[:-1][np.diff(boxes.offsets) > 0]] = 0.0
     return np.maximum(boxes.start - before, 0.0)
-
-
-def add_slow(ax: Axes, boxes: Boxes, slow: Marks, slowest: Sequence[Difference], theme: Theme) -> None:
-    """Mark a measured step: the numbers of its slow devices are bold, stalls have brackets.
-
-    What takes longer has a bar in its box, as long as the excess. All marks lie within their own rows.
-    """
-    top, bottom, _ = row_edges(ax, boxes)
-    waits, line = _waits(boxes), {"color": theme.limit, "linewidth": 2 * POINTS, "clip_on": False, "zorder": 6.5}
-    second, high = second_of(ax), row_height(ax, boxes)
-    for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True):
-        if round(float(tick)) in slow.devices:
-            label.set(color=theme.text, fontweight="bold")
-    for what, box, seconds in slowest:
-        start, row = boxes.start[box], int(boxes.device[box])
-        if what == "stall":
-            low, ends = row + bottom - 1 / high, np.repeat([start - waits[box] + 1 / second, start - 1 / second], 2)
-            ax.plot(ends, [low - 6 / high, low, low, low - 6 / high], **line)
-        else:
-            for thick, colour in ((_BAR + 1, theme.halo), (_BAR, theme.longer)):
-                bar: Any = {"facecolor": colour, "edgecolor": "none", "zorder": 6.5}
-                long = max(seconds, _SHORTEST / second)
-                ax.add_patch(Rectangle((boxes.end[box] - long, row + top), long, thick / high, **bar))
 
 
 def _spans_of_path(boxes: Boxes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -138,7 +138,7 @@ class Explanation:
     ) -> Figure:  # fmt: skip
         """Draw the measured step above its simulation as a matplotlib figure, with the options of `Timeline.plot`.
 
-        The numbers of the slowest devices are bold, stalls have brackets, and actions that take longer have a bar.
+        The numbers of the slowest devices are bold.
         """
         from ppsim.plots.gantt import draw
 
@@ -148,7 +148,7 @@ class Explanation:
         return draw(
             [*drawn.values()], titles=["measured", "simulated"], width=width, memory=memory, transfers=transfers,
             title=self.heading if title is None else title, note=" · ".join(notes),
-            critical_path=critical_path, theme=theme, lead=self.step.in_words, slow=self.step.marks,
+            critical_path=critical_path, theme=theme, lead=self.step.in_words, slow=self.step.marks.devices,
         )  # fmt: skip
 
     def _repr_html_(self) -> str:
