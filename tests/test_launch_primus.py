@@ -253,11 +253,37 @@ def test_a_users_experiment_becomes_a_config():
     assert not layout.distributed_optimizer  # pre_trainer.yaml has it
     assert (config.build().name, config.build().microbatches) == ("interleaved-1f1b", 32)
     assert reading.left_out == ["wandb_project"]
-    assert reading.unknown == ["turbo_sync_free_moe_stage: may change the step", "my_key: no option of Primus v26.5.1"]
+    assert reading.unknown == ["my_key: no option of Primus v26.5.1"]
     off = EXPERIMENT.replace("my_key: 3", "moe_shared_expert_overlap: false")
     assert read_launch("Primus", off, gpus=16).left_out == ["wandb_project", "moe_shared_expert_overlap"]
     unset = EXPERIMENT.replace("my_key: 3", "virtual_pipeline_model_parallel_size: null")
-    assert read_launch("Primus", unset, gpus=16).unknown == reading.unknown[:1]
+    assert read_launch("Primus", unset, gpus=16).unknown == []
+
+
+def test_the_published_experiment_of_deepseek_v3_on_mi355x_is_read():
+    """examples/megatron/configs/MI355X/deepseek_v3-BF16-pretrain.yaml of fd1eeab; its script gives mtp_num_layers 0."""
+    keys = """\
+      pipeline_model_parallel_layout: "Et*1|t*1|(t*2|)*29t*1,L"
+      recompute_granularity: full
+      recompute_layer_ids: "0,3,4,7,8,11,12,15,19,23,31,32,35,36,39,40,43,44,47,48,51"
+      use_precision_aware_optimizer: true
+      main_grads_dtype: bf16
+      turbo_sync_free_moe_stage: 1
+      moe_use_legacy_grouped_gemm: true
+"""
+    text = re.sub(r" *num_layers: 16\n| *num_virtual.*\n| *turbo_sync.*\n *my_key.*\n", "", EXPERIMENT) + keys
+    text = text.replace("llama3.1_8B", "deepseek_v3").replace("size: 4", "size: 16")
+    reading = read_launch("Primus", text, gpus=256)
+    model, layout = reading.config().costs.model, reading.config().costs.layout
+    assert (model.prediction_layers, reading.config().schedule["stages_per_device"]) == (0, 2)
+    assert "mtp_num_layers 0: the layout has no m" in " ".join(reading.assumed)
+    assert (len(layout.recompute), [*layout.recompute].count("full"), layout.recompute_blocks) == (32, 21, 1)
+    assert (layout.bf16_gradients, layout.fused_router, layout.expert_exchange) == (True, True, "all-to-all")
+    assert reading.unknown == []
+    uneven = read_launch("Primus", text.replace("0,3,4,7", "0,3,4,5,7"), gpus=256)
+    assert uneven.unknown == ["recompute_layer_ids: priced as 2 layers of each stage that has any"]
+    with pytest.raises(ppsim.CostError, match="has 1; write m 1 times"):  # as Megatron-LM
+        read_launch("Primus", text + "      mtp_num_layers: 1\n", gpus=256).config().build()
 
 
 @pytest.mark.parametrize(

@@ -298,6 +298,7 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
         weight = min(_state_types(layout.get("fp8", "none"), layout["fp8_gather"], by_fsdp)) - 4
         weight = 2 if flags.text("main-params-dtype") == "fp16" else weight
         layout["optimizer_bytes"] = weight + moments
+        layout["bf16_gradients"] = layout.get("bf16_gradients") or flags.text("main-grads-dtype") == "bf16"
 
 
 def _read_recompute(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:

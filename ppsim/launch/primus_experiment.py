@@ -153,12 +153,22 @@ def _read(keys: Mapping[str, Any], model: Mapping[str, Any], notes: Mapping[str,
     window, alternates = flags.number("sink-sliding-window", 0), flags.has("sink-window-even-layers-only")
     if flags.has("use-sink-attention") and window:
         flags.arguments |= {"window-size": [f"{window},0"], "window-attn-skip-freq": ["2" if alternates else "0"]}
+    if sync_free := flags.number("turbo-sync-free-moe-stage", 0):  # patches/args/rocm_arg_validation.py
+        names = ("moe-use-fused-router-with-aux-score", "use-turbo-deepep", "use-turbo-grouped-gemm")
+        flags.arguments |= {name: [] for name in names[: 1 if sync_free == 1 else None]}
+    if flags.has("moe-use-fused-router-with-aux-score"):
+        flags.arguments["moe-router-fusion"] = []
     if flags.has("use-turbo-deepep"):
         flags.arguments["moe-token-dispatcher-type"] = ["flex"]
     if flags.has("moe-grouped-gemm") and not flags.has("use-turbo-grouped-gemm", "moe-use-legacy-grouped-gemm"):
         del flags.arguments["moe-grouped-gemm"]  # Transformer Engine's starts one product after the other
+    cut = flags.arguments.get("pipeline-model-parallel-layout")
+    if cut and "m" not in cut[0] and "mtp_num_layers" not in keys and flags.arguments.pop("mtp-num-layers", None):
+        words = "the layout has no m, with which Megatron-LM rejects the modules of the model's preset"
+        reading.assumed.append(f"mtp_num_layers 0: {words}")
     megatron_script.read(flags, {"framework": "primus", **notes}, gpus, reading)
     _read_order(flags, reading)
+    _read_recomputed_layers(flags, reading)
     own = Flags(
         {key: [] for key, value in keys.items() if value is not None},
         {KEYS.get(flag, flag) for flag in flags.used},
@@ -182,6 +192,23 @@ def _read_order(flags: Flags, reading: Reading) -> None:
         if schedule["name"] not in primus.SCHEDULES or algorithm not in orders:
             reading.unknown.append(f"pp_algorithm {algorithm}: its order differs; priced as {schedule['name']}")
     schedule.setdefault("stages_per_device", 1)
+
+
+def _read_recomputed_layers(flags: Flags, reading: Reading) -> None:
+    """Read which blocks recompute: of each stage none, or equally many in all stages that have some."""
+    text = flags.text("recompute-layer-ids")
+    if text is None:
+        return
+    if not re.fullmatch(r"[\d\s,]*\d[\d\s,]*", text):
+        raise ConfigError(f"recompute_layer_ids {shown(text)} must be numbers of layers, such as 0,1,2")
+    ids, first, schedule = {*map(int, re.findall(r"\d+", text))}, 0, reading.data["schedule"]
+    counts = list[int]()
+    for stage in Launch(reading.config()).costs.stages(schedule["devices"] * schedule["stages_per_device"]):
+        counts.append(len(ids & {*range(first, first := first + stage.get("block", 0))}))
+    levels = ["full" if count else "none" for count in counts]
+    reading.data["layout"] |= {"recompute": levels, "recompute_blocks": max(counts)}
+    if {*counts} - {0, max(counts)}:
+        reading.unknown.append(f"recompute_layer_ids: priced as {max(counts)} layers of each stage that has any")
 
 
 def _flags(values: Mapping[str, Any]) -> dict[str, list[str]]:
