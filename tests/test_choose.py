@@ -413,6 +413,26 @@ def test_the_page_answers_first_and_fits_a_terminal(tmp_path):
         assert part in more
 
 
+def test_flags_of_another_framework_than_the_config_s_are_priced_as_theirs(tmp_path):
+    path = tmp_path / "job.yaml"
+    overrides = {"layout.tensor": 2, "layout.framework": "megatron-deepspeed"}
+    path.write_text(config_yaml(ppsim.load_config(LLAMA, overrides=overrides)))
+    free = ["--free", "schedule.name=1f1b"]
+    assert "(-v prints all); ppsim writes no flags of Megatron-DeepSpeed" in " ".join(
+        run_ppsim("choose", path, *free).out.split()
+    )
+    path.write_text(path.read_text().replace("megatron-deepspeed", "megatron-core"))
+    pages = [run_ppsim("choose", path, *free, *more).out for more in ([], ["-v"])]
+    assert "(-v prints all):" in pages[0]
+    titan = ppsim.from_launch("torchtitan", ppsim.to_launch(path, "torchtitan")).changed(
+        {"layout.framework": "torchtitan"}
+    )
+    assert (
+        f"torchtitan, 0.3.0; with the policies of torchtitan the step takes {titan.simulate().iteration_time:.2f} s:"
+        in pages[1]
+    )
+
+
 def test_only_the_document_searches_the_front(monkeypatch):
     choice = import_module("ppsim.studies.choose").Choice
     monkeypatch.setattr(choice, "front", property(lambda _: pytest.fail("it takes a search")))

@@ -22,7 +22,7 @@ from ppsim.commands.cells import (
 )
 from ppsim.commands.options import read_config
 from ppsim.commands.reporting import answer, command
-from ppsim.launch import own_framework
+from ppsim.launch import named_framework
 from ppsim.studies import advise as study
 from ppsim.studies.advise import AdviceList
 from ppsim.studies.points import peak_of
@@ -62,7 +62,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         else:
             lines += more_lines(len(better) - len(shown), ": -v")
         if others:
-            lines.append(f"{OTHER} {own_framework(found.config)} does not run it")
+            lines.append(f"{OTHER} {named_framework(found.config)} does not run it")
         lines += launch_fault(found.config)
     lines += ["", *paragraph("; ".join(limiting_factors(found.run)), "why  ")]
     for one in hardware[:2]:
@@ -75,7 +75,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
 def _answer(found: AdviceList) -> list[str]:
     """Return the answer: the best change with its effect and its keys, or that there is none."""
     run, better = found.run, [one for one in found.better if not found.needs_other(one)]
-    whose = f" that {own_framework(found.config)} runs" if found.better and not better else ""
+    whose = f" that {named_framework(found.config)} runs" if found.better and not better else ""
     peak = peak_of(run), fit_of(run, found.headroom), found.config
     now, within = peak_text(*peak), peak_text(*peak, found.headroom)
     before = f"{step_text(run.iteration_time)}, {within}"

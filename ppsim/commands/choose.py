@@ -31,11 +31,11 @@ from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running
-from ppsim.launch import flags_by_framework, flags_of_layout, own_framework
+from ppsim.launch import FRAMEWORKS, flags_by_framework, flags_of_layout, named_framework, own_framework, repriced
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
 from ppsim.studies import choose as study
-from ppsim.studies.choose import Choice
+from ppsim.studies.choose import Choice, Chosen
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.free_keys import Key, sharding_of
 from ppsim.studies.points import Candidate
@@ -278,7 +278,7 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
     """Yield the flags of a framework that runs the winner; with `verbose` those of all, and the config."""
     best = found.best
     if verbose:
-        yield from _launches(best.config)
+        yield from _launches(best)
         if fault := pytorch_fault(best.run.schedule):
             yield f"PyTorch: does not run {best.run.schedule.name}: {fault}"
         else:
@@ -289,18 +289,20 @@ def _how_to_run(found: Choice, verbose: bool, output: Path | None) -> Iterator[s
         yield from (f"  {line}" for line in config_yaml(best.config).rstrip().split("\n"))
         return
     if best.config.model is not None:
-        yield from _first_flags(best.config, output, found.space.launched)
+        yield from _first_flags(best, output, found.space.launched)
     elif output is None:
         yield "next -o best.yaml writes the config; ppsim advise best.yaml tries changes of it"
 
 
-def _first_flags(config: Config, output: Path | None, launched: Sequence[str]) -> Iterator[str]:
+def _first_flags(best: Chosen, output: Path | None, launched: Sequence[str]) -> Iterator[str]:
     """Yield the flags of the first framework that runs the config, one of those searched if any, or why none does."""
+    config = best.config
     found, model = flags_by_framework(config), config.model
     runners = launched or frameworks_running(config.schedule["name"], model is not None and model.experts > 0)
     for name, flags in sorted(found.items(), key=lambda item: SCHEDULES_OF_LAUNCH[item[0]] not in runners):
         if isinstance(flags, list):
-            yield f"run  {name}, with these flags and those of the model (-v prints all):"
+            priced = _other_policies(best, name)
+            yield from paragraph(f"{name}, with these flags and those of the model (-v prints all){priced}:", "run  ")
             chosen = flags_of_layout(name, config, flags)
             short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
             yield from wrapped_words(short, "     ")
@@ -313,13 +315,22 @@ def _first_flags(config: Config, output: Path | None, launched: Sequence[str]) -
     yield from texts_once(faults)
 
 
-def _launches(config: Config) -> Iterator[str]:
+def _other_policies(best: Chosen, name: str) -> str:
+    """Return what differs if a framework runs a config that is priced with the policies of another; "" if nothing."""
+    named, step, other = named_framework(best.config), best.run.iteration_time, repriced(best.config, name)
+    found = f"; ppsim writes no flags of {named}" * (named not in FRAMEWORKS)
+    return found + f"; with the policies of {name} the step takes {step_text(other)}" * (
+        step_text(step) != step_text(other)
+    )
+
+
+def _launches(best: Chosen) -> Iterator[str]:
     """Yield each framework's flags, or why it cannot run the config; nothing for a config without a model."""
-    for name, flags in flags_by_framework(config).items() if config.model is not None else ():
+    for name, flags in flags_by_framework(best.config).items() if best.config.model is not None else ():
         if isinstance(flags, PpsimError):
             yield from paragraph(str(flags), "")
         else:
-            yield f"{name}, {LAUNCH_OPTIONS[name]['version']}:"
+            yield from paragraph(f"{name}, {LAUNCH_OPTIONS[name]['version']}{_other_policies(best, name)}:", "")
             yield from wrapped_words(flags)
         yield ""
 

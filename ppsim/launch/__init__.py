@@ -9,7 +9,17 @@ from ppsim.base.errors import ConfigError, PpsimError, shown
 from ppsim.base.rules import argument, checked_call, whole_number
 from ppsim.config import AnyConfig, Config, as_config, value_at
 from ppsim.costs.derive import DerivedCosts
-from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running, megatron, primus, spellings
+from ppsim.frameworks import (
+    DEFAULT,
+    LAUNCH_OPTIONS,
+    SCHEDULES_OF_LAUNCH,
+    SEARCHED_LAYOUTS,
+    framework,
+    frameworks_running,
+    megatron,
+    primus,
+    spellings,
+)
 from ppsim.launch.megatron_model import model_flags
 from ppsim.launch.megatron_script import from_text, megatron_faults, script_flags, script_text
 from ppsim.launch.primus_experiment import (
@@ -67,6 +77,19 @@ def own_framework(config: Config) -> str | None:
     """Return the framework with launch files that a config names, also by a part such as megatron-core, or None."""
     named = str(value_at(config.data, "layout.framework") or "").lower()
     return next((name for name in FRAMEWORKS if named.startswith(name.lower().removesuffix("-lm"))), None)
+
+
+def named_framework(config: Config) -> str:
+    """Return the framework whose policies price a config: one of `FRAMEWORKS`, or one without launch files."""
+    facts = framework(value_at(config.data, "layout.framework") or DEFAULT).facts.name
+    names = ((name, SEARCHED_LAYOUTS[runner].policies) for name, runner in SCHEDULES_OF_LAUNCH.items())
+    return next((name for name, policies in names if facts.lower() in (policies, name.lower())), facts)
+
+
+def repriced(config: Config, name: str) -> float:
+    """Return the seconds of a step of a framework's launch file of a config, with the policies of this framework."""
+    policies = SEARCHED_LAYOUTS[SCHEDULES_OF_LAUNCH[name]].policies
+    return from_launch(name, to_launch(config, name)).changed({"layout.framework": policies}).simulate().iteration_time
 
 
 def flags_in(name: str, config: Config) -> list[str] | PpsimError:

@@ -36,7 +36,7 @@ GROUP_KEYS = (
     "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
 )  # fmt: skip
 IDEA = (*GROUP_KEYS, "schedule.name", "layout.recompute")  # keys whose values make an idea
-RESPECTS = 6  # end of the part of `Candidate.rank` that compares simplicity, up to the stages per device
+RESPECTS = 5  # end of the part of `Candidate.rank` that compares simplicity, up to the optimizer state
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
