@@ -156,10 +156,6 @@ def test_pairs_of_devices_pay_the_link_between_their_nodes():
         [near, near, far, far], [near, near, far, far], [far, far, near, near], [far, far, near, near],
     ]  # fmt: skip
     assert table.seconds_per_byte[0].tolist() == [1 / 100, 1 / 100, 1 / 10, 1 / 10]
-    own = Cluster(DEVICE, FAST, SLOW, node_of_device=(0, 1, 1, 0))
-    assert derived(cluster=own).table(schedule).latency[0].tolist() == [near, far, far, near]
-    with pytest.raises(ConfigError, match="lists 2 devices, but the schedule has 4"):
-        derived(cluster=Cluster(DEVICE, FAST, SLOW, node_of_device=(0, 1))).table(schedule)
 
 
 def test_a_transfer_in_a_timeline_lasts_latency_plus_bytes_over_bandwidth_of_its_link():

@@ -51,7 +51,6 @@ NEEDS = {
     "layout.fused": "a device without `achieved`",
     "hardware.network": NODES,
     "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
-    "hardware.node_of_device": "nodes other than those of Megatron-LM's order of GPUs",
     "hardware.cards_per_node": f"{NODES}, and fewer cards than GPUs",
     "hardware.node_wait": "collectives between nodes",
     "hardware.contention": "collectives or transfers that overlap computation, on a device without `achieved`",

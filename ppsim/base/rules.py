@@ -245,8 +245,3 @@ fraction = number(lambda value: 0 < value <= 1, "must be a number above 0 and at
 share = number(lambda value: 0 <= value <= 1, "must be a number from 0 to 1")
 weight = number(lambda value: 0 <= value < math.inf, "must be a finite number of at least 0")
 positive = number(lambda value: 0 < value < math.inf, "must be a finite number above 0, such as 1e9")
-whole_numbers = rule(
-    lambda value: isinstance(value, list | tuple) and len(value) > 0 and all(map(is_whole, value)),
-    "must list whole numbers of at least 0, such as [0, 0, 1, 1]",
-    tuple,
-)

@@ -161,13 +161,6 @@ def _towers(
 ) -> TowerCosts | None:  # fmt: skip
     """Return the costs of a section `encoder`, at `path`, before a backbone with these costs."""
     faults += _encoder_faults(section, path, checked, layout)
-    is_separate = section.get("placement", "separate") == "separate"
-    if is_separate and cluster and cluster.node_of_device and path == ("encoder",):
-        faults.append((
-            ("hardware", "node_of_device"),
-            "towers on devices of their own begin on nodes of their own; leave it out, or choose placement phases; if "
-            "all towers share one node, make network the same sheet as link",
-        ))  # fmt: skip
     encoder = faults.attempt(
         path,
         lambda: EncoderTower(**{one.name: section[one.name] for one in fields(EncoderTower) if one.name in section}),
@@ -185,8 +178,7 @@ def _towers(
         if size != int(size):
             faults.append(((*path, "images"), f"a pass has {size:g} images on each copy; it must be a whole number"))
             return None
-        nodes = cluster if encoder.placement == "phases" else replace(cluster, node_of_device=None)
-        own = faults.attempt((*path, "model"), lambda: _encoder_costs(section, int(size), nodes, layout.framework))
+        own = faults.attempt((*path, "model"), lambda: _encoder_costs(section, int(size), cluster, layout.framework))
         if own and "calibration" in checked:
             own = _calibrated(own, checked["calibration"], faults)
         if isinstance(costs, TowerCosts):  # the boundary before the backbone takes the features of both encoders

@@ -143,10 +143,6 @@ class Cluster:
         default_text="none: needed for GPUs on several nodes",
     )  # fmt: skip
     gpus_per_node: int = declared("GPUs", rules.whole_number(), 8, example="4")
-    node_of_device: tuple[int, ...] | None = declared(
-        "node of each pipeline device", rules.whole_numbers, None, example="[0, 0, 1, 1]",
-        default_text="one behind the other, in Megatron-LM's order of GPUs",
-    )  # fmt: skip
     cards_per_node: int | None = declared(
         "network cards of a node, shared by neighbouring GPUs; transfers on one card wait", rules.whole_number(),
         None, example="4", default_text="one per GPU, no waiting",
@@ -173,14 +169,7 @@ class Cluster:
     def nodes(self, devices: int, gpus_per_device: int) -> list[int]:
         """Return the node of each of `devices` pipeline devices, each standing for `gpus_per_device` GPUs."""
         argument("devices", devices, rules.device_count)
-        if self.node_of_device is None:
-            return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
-        if len(self.node_of_device) != devices:
-            raise ConfigError(
-                f"node_of_device lists {len(self.node_of_device)} devices, but the schedule has {devices}; "
-                f"list {devices} nodes"
-            )
-        return list(self.node_of_device)
+        return [device * gpus_per_device // self.gpus_per_node for device in range(devices)]
 
     @property
     def gpus_per_host(self) -> int:
@@ -199,12 +188,8 @@ class Cluster:
 
     def cards_of_devices(self, devices: int, gpus_per_device: int) -> list[tuple[int, int]]:
         """Return (node, card) of the first GPU of each device; neighbouring GPUs of a node share a card."""
-        found, used = [], {}
-        for node in self.nodes(devices, gpus_per_device):
-            first_gpu = used.get(node, 0)
-            used[node] = first_gpu + gpus_per_device
-            found.append((node, first_gpu % self.gpus_per_node // self.gpus_per_card))
-        return found
+        places = [divmod(device * gpus_per_device, self.gpus_per_node) for device in range(devices)]
+        return [(node, gpu // self.gpus_per_card) for node, gpu in places]
 
     def network_of_group(self, group: int) -> LinkSheet:
         """Return the network as one GPU sees it while `group` neighbouring GPUs send at once."""
