@@ -215,16 +215,16 @@ def test_what_the_config_of_its_core_rejects_is_named(changes, version, named):
     ("flags", "level"),
     [
         ("", "core"), ("--recompute-modules core_attn", "core"), ("--attention-backend unfused", "selective"),
-        ("--deepspeed --use-flash-attn-v2", "selective"),
+        ("--data-impl mmap --use-flash-attn-v2", "selective"),
     ],
 )  # fmt: skip
 def test_selective_recompute_repeats_flash_attention_as_megatron_core_does(flags, level):
-    """Forks from before Megatron-Core checkpoint attention only if it is no flash kernel."""
+    """Versions before Megatron-Core checkpoint attention only if it is no flash kernel."""
     text = f"{SCRIPT_FLAGS} --recompute-granularity selective {flags}"
     config = ppsim.from_launch("Megatron-LM", text)
     assert config.costs.layout.recompute == level
     slower = config.simulate().makespan > config.changed({"layout.recompute": "none"}).simulate().makespan
-    assert slower == ("--deepspeed" not in flags)
+    assert slower == ("--data-impl" not in flags)
 
 
 FSDP = "--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads_params"
@@ -464,12 +464,9 @@ def test_flags_that_change_no_step_are_known_and_merges_name_the_tokenizer():
         ("--position-embedding-type own", {"positions": "rotary"}),
         ("--window-size (127,0) --window-attn-skip-freq 4", {"window": 128, "window_period": 4}),
         ("--window-size (127,0) --window-attn-skip-freq [1]*4", {"window": 128, "window_period": 0}),
-        ("--attention-head-type multiquery", {"key_value_heads": 1}),
         ("--data-impl mmap", {"attention": "full"}),
         ("--data-impl mmap --use-flash-attn", {"attention": "flash"}),
-        ("--deepspeed --num-experts 1 --num-key-value-heads 2", {"key_value_heads": 2}),
-        ("--deepspeed --num-experts 4", {"pattern": "[*-][*E][*-][*E]", "experts_per_token": 1}),
-        ("--deepspeed --num-experts 4 --expert-interval 1 --topk 2", {"dense_layers": 0, "experts_per_token": 2}),
+        ("--num-key-value-heads 2", {"key_value_heads": 2}),
     ],
 )
 def test_flags_of_a_model_are_read_as_megatron_does(flags, keys):
@@ -550,40 +547,6 @@ def test_a_file_that_the_script_sources_is_named_if_a_value_is_missing():
         ppsim.from_launch("Megatron-LM", "export GBS=8\nMODEL=8B bash ./train.sh --swiglu\nbash ./train.sh")
 
 
-DEEPSPEED = """
-SBATCH_LINES=4
-cat <<EOT > ds_config.json
-{"zero_optimization": {"stage": 0}}
-EOT
-deepspeed --num_nodes $SBATCH_LINES --num_gpus 8 pretrain_gpt.py --deepspeed --deepspeed_config ds_config.json \\
-  --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-layers 10 --hidden-size 1024 \\
-  --num-attention-heads 16 --seq-length 2048 --micro-batch-size 2 --global-batch-size 32 --pad-vocab-size-to 250880 \\
-  --position-embedding-type alibi --bf16 --train-tokens 1000 --valid-weighted-split-paths-path p
-"""
-
-
-@pytest.mark.parametrize(
-    ("flags", "keys", "partition"),
-    [
-        ("", {"distributed_optimizer": True}, "even"),  # its bf16 optimizer is sharded
-        ("--fp16", {"distributed_optimizer": False}, "even"),
-        ("--zero-stage 1", {"distributed_optimizer": True}, "even"),
-        ("--pp-partition-method 'type:transformer|embedding'", {}, (2, 3, 3, 2)),
-        ("--ds-sequence-parallel-size 2", {"context": 2, "context_exchange": "all-to-all", "data": 1}, "even"),
-    ],
-)
-def test_a_script_of_megatron_deepspeed_is_read_as_it_runs(flags, keys, partition):
-    text = DEEPSPEED.replace("--bf16", flags if "fp16" in flags else f"--bf16 {flags}")
-    reading = read_launch("Megatron-LM", text)
-    config = reading.config()
-    layout = config.costs.layout
-    assert not reading.unknown
-    assert (layout.framework, layout.tensor, config.schedule["devices"]) == ("megatron-deepspeed", 4, 4)
-    assert (config.model.vocabulary, config.model.attention, layout.partition) == (250880, "full", partition)
-    assert {key: getattr(layout, key) for key in keys} == keys
-    assert config.simulate().makespan > 0
-
-
 def test_a_script_that_writes_the_one_it_submits_is_read_with_its_lines():
     inner = SCRIPT.partition("GPUS_PER_NODE=8")[2].replace("$GPUS_PER_NODE ", "\\$GPUS_PER_NODE ")
     text = f"TP=4\ncat > job.sh <<EOF\nGPUS_PER_NODE=8{inner}EOF\nsbatch --wait job.sh\n"
@@ -638,7 +601,6 @@ WRONG = {
     "GPUs for experts": (SCRIPT.replace("--swiglu", f"--swiglu {EIGHT_EXPERTS}"), "give --gpus 64"),
     "no stage": (SCRIPT.replace("--swiglu", "--context-parallel-size 0"), "--context-parallel-size '0'"),
     "another model": (SCRIPT.replace("pretrain_gpt.py", "pretrain_t5.py"), "calls pretrain_t5.py"),
-    "a stage of ZeRO": (DEEPSPEED.replace("--bf16", "--zero-stage 4"), "--zero-stage 4"),
     "blocks": (SCRIPT.replace("--swiglu", "--num-experts 2 --moe-layer-freq [0,1]"), "of 32 blocks"),
     "a batch": (SCRIPT.replace("--global-batch-size 128", "--global-batch-size 127"), "127"),
     "uneven layers": (SCRIPT.replace("--num-layers 32", "--num-layers 33"), "33"),

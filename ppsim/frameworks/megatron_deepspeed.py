@@ -21,6 +21,3 @@ FACTS = Facts(
         "schedule.name=interleaved-1f1b": "",
     },
 )
-
-# Layout keys of each --zero-stage. At stage 0 a bf16 optimizer is sharded as at stage 1.
-ZERO = ({"distributed_optimizer": False}, {"distributed_optimizer": True}, *megatron.STRATEGIES.values())

@@ -188,7 +188,7 @@ def read_model(flags: Flags) -> dict[str, Any]:
     if flags.has("num-experts"):
         model |= flags.values(*ROWS["experts"])
         width = model["expert_ffn"] = model["expert_ffn"] or model["ffn"]
-        model["experts_per_token"] = model["experts_per_token"] or (1 if flags.has("deepspeed") else 2)
+        model["experts_per_token"] = model["experts_per_token"] or 2
         shared = flags.number("moe-shared-expert-intermediate-size", flags.number("n-shared-experts", 0) * width)
         model["shared_experts"], rest = divmod(shared, width)
         if rest:
@@ -203,14 +203,8 @@ def read_model(flags: Flags) -> dict[str, Any]:
 def _add_own_names(given: dict[str, list[str]], flags: Flags) -> None:
     """Add Megatron-LM's own flags for those of its forks that mean the same."""
     own = {ours: given[theirs] for theirs, ours in OPTIONS["forks"]["flags"].items() if flags.has(theirs)}
-    if "ds-sequence-parallel-size" in given:
-        own["cp-comm-type"] = ["a2a"]
-    if flags.text("attention-head-type") == "multiquery":  # bigcode-project/Megatron-LM
-        own["num-query-groups"] = ["1"]
     if "num-query-groups" in own:
         own["group-query-attention"] = []
-    if given.get("num-experts") == ["1"]:  # a dense model of Megatron-DeepSpeed
-        del given["num-experts"]
     given |= own | given
 
 
@@ -262,9 +256,6 @@ def _read_blocks(flags: Flags, model: dict[str, Any]) -> None:
     routed = nets = [False] * count
     if "experts" in model:
         routed = _blocks_in(flags, "moe-layer-freq", count, lambda block, every: block % every == 0)
-        if flags.has("deepspeed"):  # the last block of each interval
-            interval = flags.number("expert-interval", 2, 1)
-            routed = [block % interval == interval - 1 for block in range(count)]
         if re.fullmatch(r"[1-9]\d{0,3}", dense := flags.text("first-k-dense-replace") or "0"):
             routed = [one and block >= int(dense) for block, one in enumerate(routed)]
     if {*flags.arguments.get(VARIANT, ())} & {"gated_delta_net", "gdn"} and flags.has(VARIANT):

@@ -15,10 +15,10 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.units import counted
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.layout import Layout
-from ppsim.costs.partition import LayoutString, even
+from ppsim.costs.partition import LayoutString
 from ppsim.families.interleaved import group_sizes
 from ppsim.families.registry import nearest_multiples
-from ppsim.frameworks import megatron, megatron_deepspeed, options_of
+from ppsim.frameworks import megatron, options_of
 from ppsim.frameworks.megatron import OPTIONS, STRATEGIES
 from ppsim.launch import megatron_model
 from ppsim.launch.megatron_model import PATTERN, ROWS, is_hybrid
@@ -262,7 +262,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
     _read_recompute(flags, model, layout, reading)
     _read_schedule(flags, model, layout, schedule, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
-    layout["framework"] = notes.get("framework", f"megatron-{'deepspeed' if flags.has('deepspeed') else 'core'}")
+    layout["framework"] = notes.get("framework", "megatron-core")
     if flags.has("rampup-batch-size"):
         reading.assumed.append("--rampup-batch-size: the step is one of the full batch, after the ramp")
     reading.fill(notes, model=model, layout=layout, schedule=schedule)
@@ -286,10 +286,6 @@ def _read_sharding(flags: Flags, layout: dict[str, Any], reading: Reading) -> No
             layout |= STRATEGIES[strategy]
         else:
             reading.unknown.append(f"--data-parallel-sharding-strategy {strategy}: not priced")
-    if flags.has("deepspeed"):
-        if (stage := flags.number("zero-stage", 0)) > 3:
-            raise ConfigError(f"--zero-stage {stage} must be 0, 1, 2 or 3")
-        layout |= megatron_deepspeed.ZERO[stage or int(flags.has("bf16"))]
     if flags.text("fp8-format") is not None:
         layout |= flags.values(*ROWS["fp8"])
     moments = sum(Row("layout.optimizer_bytes", moment, TYPE_BYTES, absent=4).read(flags) for moment in MOMENTS)
@@ -375,26 +371,18 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
         raise ConfigError(f"--{flag} {shown(text)}: its stages are no multiple of {devices}")
     if count > 1:
         return count // devices
-    stages, first, last = 1, None, None
-    if is_balanced := flags.has("deepspeed"):  # embedding and head count as blocks if its pattern names them
-        embedding = "embedding" in (flags.text("pp-partition-method") or "")
-        ends = [embedding, embedding and model["tied_embeddings"]]
-    else:
-        ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
-        first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
-        size = flags.number("num-layers-per-virtual-pipeline-stage")
-        stages = max(1, (model["num_layers"] + sum(ends)) // devices // size) if size else 1
-        stages = flags.number("num-virtual-stages-per-pipeline-rank", stages, least=1)
-    layers = model["num_layers"] + sum(ends)
+    ends = [flags.has(f"account-for-{end}-in-pipeline-split") for end in ("embedding", "loss")]
+    first, last = (flags.number(f"decoder-{end}-pipeline-num-layers") for end in ("first", "last"))
+    layers, size = model["num_layers"] + sum(ends), flags.number("num-layers-per-virtual-pipeline-stage")
+    stages = max(1, layers // devices // size) if size else 1
+    stages = flags.number("num-virtual-stages-per-pipeline-rank", stages, least=1)
     if devices * stages == 1:
         return 1
     # The first and the last device may have layers of their own; each device splits its layers evenly over its stages.
     by_end_device = {device: count for device, count in ((0, first), (devices - 1, last)) if count is not None}
     rest = (layers - sum(by_end_device.values())) // max(devices - len(by_end_device), 1)
     counts = [by_end_device.get(stage % devices, rest) // stages for stage in range(devices * stages)]
-    if is_balanced:
-        counts = even(layers, devices)
-    elif sum(counts) != layers:
+    if sum(counts) != layers:
         split = f"split evenly over {devices * stages} stages, as Megatron-LM does"
         raise ConfigError(f"--num-layers {model['num_layers']} cannot be {split}")
     if by_end_device or any(ends):
