@@ -168,15 +168,24 @@ def test_a_long_pass_waits_for_half_of_the_time_between_two_looks():
     assert stall_seconds(setup, 2, 0.0) == pytest.approx(0.2)
 
 
-def test_nanotrons_loss_moves_the_bytes_that_its_kernels_show():
-    setup, streaming = costs(framework="nanotron"), find_device("H100 SXM").rates.streaming
-    head, plain = setup.model.layers[-1], costs(framework="eager")
-    logits = 1024 * 8192
-    assert setup.work(head).activations == pytest.approx(streaming(38 * logits))
-    unfused = plain.work(head).activations  # 10 bytes a logit, times 3; 1.5 times that in the backward
-    assert setup.work(head).input_grad - plain.work(head).input_grad == pytest.approx(
-        streaming(14 * logits) - 1.5 * unfused - 1.5 * (plain.work(head).norms - setup.work(head).norms)
-    )
+@pytest.mark.parametrize(
+    ("layout", "moved"),
+    [
+        ({"framework": "nanotron"}, (38, 14)),
+        ({"framework": "eager"}, (22, 26)),  # PyTorch's cross_entropy
+        ({"framework": "eager", "loss_bytes": 0}, (10, 15)),
+        ({"framework": "eager", "fused": True, "fused_loss": False}, (22, 26)),
+        ({"framework": "scaling"}, (34, 26)),
+        ({"framework": "megatron-core"}, (10, 15)),
+        ({"framework": "megatron-core", "fused": False}, (38, 14)),
+    ],
+)
+def test_a_loss_moves_the_bytes_of_each_logit_that_its_kernels_show(layout, moved):
+    setup, streaming = costs(**layout), find_device("H100 SXM").rates.streaming
+    head, fused = setup.model.layers[-1], costs(**{**layout, "fused_loss": True})
+    logits, work = 1024 * 8192, setup.work(setup.model.layers[-1])
+    assert work.activations == pytest.approx(streaming(moved[0] * logits))
+    assert work.input_grad - fused.work(head).input_grad == pytest.approx(streaming((moved[1] - 15) * logits))
 
 
 def test_a_separate_loss_of_megatron_core_moves_the_bytes_of_megatron_lm():

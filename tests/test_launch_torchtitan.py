@@ -176,7 +176,8 @@ def test_two_passes_overlap_their_exchange_only_in_versions_that_have_the_option
 def test_asynchronous_tensor_parallelism_is_asked_for_only_where_the_model_is_compiled():
     """Its parser rejects it elsewhere; on this host, which is slower than its GPUs, both take as long."""
     changes = {
-        "tensor": 4, "sequence_parallel": True, "overlap_tensor": True, "fused": False, "expert": 8, "expert_tensor": 1,
+        "tensor": 4, "sequence_parallel": True, "overlap_tensor": True, "fused": False, "fused_loss": True,
+        "expert": 8, "expert_tensor": 1,
         "data": 4, "expert_exchange": "all-to-all", "sharding": "weights", "sharded_by": "stage",
         "distributed_optimizer": None, "fused_router": True,
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ppsim.base.units import counted, format_quantity, percent_text
 from ppsim.costs.host_time import EXPERT_LAUNCH, block_launches, launch_seconds, step_launch_seconds
+from ppsim.costs.operators import FUSED_NORM
 from ppsim.costs.setup import Setup
 from ppsim.costs.shape import boundary_width
 from ppsim.costs.sheets import LinkSheet
@@ -118,7 +119,8 @@ def unfused(setup: Setup) -> str | None:
     layout, moves = setup.layout, setup.layout.run_by.facts.moves
     if layout.chosen("fused"):
         return None
-    norms = "" if layout.chosen("fused_norms") else f" and norms in fp32 ({moves.norm:g} times the bytes of one kernel)"
+    times = sum(moves.norm) / sum(FUSED_NORM)
+    norms = "" if layout.chosen("fused_norms") else f" and norms in fp32 ({times:g} times the bytes of one kernel)"
     return f"kernels are not fused: results of activation functions{norms} are held, too"
 
 

@@ -188,7 +188,9 @@ class Layout:
         "element-wise operations are fused into one pass, by a compiler or by hand", True
     )
     fused_norms: bool | None = _by_framework("each norm is one kernel, and with `fused: false` holds nothing in fp32")
-    fused_loss: bool | None = _by_framework("the loss is one kernel (Megatron-LM: --cross-entropy-loss-fusion)", True)
+    fused_loss: bool | None = _by_framework(
+        "the loss is one kernel, with `fused: false` only if set here (Megatron-LM: --cross-entropy-loss-fusion)", True
+    )
     cuda_graphs: bool | str | None = _by_framework(
         "CUDA graphs launch the kernels, so no GPU waits for its host; `router`: those of routers and before exchanges",
         rule=rules.rule(lambda value: isinstance(value, bool) or value == "router", "must be true, false or router"),
@@ -232,6 +234,13 @@ class Layout:
     def reduces_blocks(self) -> bool:
         """True if gradients are reduced block by block for each microbatch, so that a GPU holds its part of them."""
         return self.shards_by("block") or bool(self.distributed_optimizer and self.chosen("sharded_gradients"))
+
+    @property
+    def fuses_loss(self) -> bool:
+        """True if the loss is one kernel; by default only if other element-wise operations are fused, too."""
+        if self.fused_loss is None:
+            return self.chosen("loss_bytes") == 0 or bool(self.chosen("fused") and self.chosen("fused_loss"))
+        return self.fused_loss
 
     @property
     def gradient_bytes(self) -> int:

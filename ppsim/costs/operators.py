@@ -72,6 +72,8 @@ BACKWARD_PASSES = 1.5  # bytes of an element-wise backward over its forward's: a
 # Rotation, activation, or softmax as separate operators, in part on fp32 copies: scores are copied (4 bytes each),
 # masked (5) and normalized (4), where one kernel moves 4 (Aleph-Alpha/scaling, core/nn/masked_softmax)
 UNFUSED_PASSES = 3.0
+FUSED_NORM = (4, 6)  # bytes of each value in F and in B of a norm of one kernel
+FUSED_LOSS = (10, 15)  # bytes of each logit in F and in B: bf16 read, fp32 written and read once; half as much again
 PERMUTE_SPEED = 0.75  # rows in another order: 0.5 of the bandwidth, other passes 0.666 (SimuMax, b200_bf16_ceperm)
 # Triton's first version, forward and backward, relative to FlashAttention 1: 0.471 and 0.255 of an A100's peak in bf16
 # with 4,096 tokens (triton-lang/triton, python/test/regression/test_performance.py of 2023), where that has 0.232

@@ -21,6 +21,8 @@ from ppsim.costs.operators import (
     BACKWARD_PASSES,
     COPY_BYTES,
     FP8_BYTES,
+    FUSED_LOSS,
+    FUSED_NORM,
     PERMUTE_SPEED,
     SCORES_AGAIN,
     TRITON,
@@ -113,15 +115,12 @@ class Setup:
         layout, device, facts = self.layout, self.cluster.device, self.layout.run_by.facts
         if device.achieved is not None:
             return self._at_one_rate(layer)
-        if layer.losses and facts.extra.logits:  # each GPU computes the loss of all logits
-            moved = layout.tensor * layer.operators.activation_bytes
-            layer = replace(layer, operators=replace(layer.operators, activation_bytes=moved))
         priced = self._priced(layer.operators)
-        if not layer.losses or not facts.moves.loss_forward or layout.chosen("fused_loss"):
+        if not layer.losses:
             return priced
-        logits, streaming = self.share(layer.logits), device.rates.streaming
-        backward = streaming(facts.moves.loss_backward * logits) - BACKWARD_PASSES * priced.activations
-        forward = streaming(facts.moves.loss_forward * logits)
+        moved = FUSED_LOSS if layout.fuses_loss else facts.moves.loss
+        logits = self.share(layer.logits) * (layout.tensor if facts.extra.logits else 1)  # of all words on each GPU
+        forward, backward = (device.rates.streaming(each * logits) for each in moved)
         return priced._replace(activations=forward, input_grad=priced.input_grad + backward)
 
     def _priced(self, operators: Operators) -> Computation:
@@ -131,14 +130,17 @@ class Setup:
         sequences = layout.microbatch_size / layout.context
         whole = layout.tensor if layout.sequence_parallel else 1  # GPUs that split what tensor parallelism does not
         fuses_norms = layout.fused_norms is not False and (layout.chosen("fused") or layout.chosen("fused_norms"))
-        normed = (1.0 if fuses_norms else moves.norm) * sequences
+        normed = [each / FUSED_NORM[0] * sequences for each in (FUSED_NORM if fuses_norms else moves.norm)]
         passing = (1.0 if self._fuses_passes else UNFUSED_PASSES) * sequences
         hierarchical = layout.chosen("expert_exchange") == "hierarchical"
         routed = operators.routed_bytes * (sequences if moves.experts and hierarchical else passing)
         routed = 0.0 if layout.casts.fused_experts else routed
-        activated = (operators.activation_bytes - operators.routed_bytes) * passing + operators.head_norm_bytes * normed
+        is_plain = not self.model.gated and self.model.positions != "rotary"  # one kernel: torch.nn.functional.gelu
+        activated = (operators.activation_bytes - operators.routed_bytes) * (sequences if is_plain else passing)
         activations = rates.streaming((activated + routed) / layout.tensor)
-        norms = rates.streaming(operators.norm_bytes * normed / whole)
+        head_norms = operators.head_norm_bytes / layout.tensor
+        norms, norms_back = (rates.streaming(operators.norm_bytes * each / whole) for each in normed)
+        heads, heads_back = (rates.streaming(head_norms * each) for each in normed)
         is_separate = not (self._fuses_passes or hierarchical)  # several operators permute tokens
         permuting = (1 + layout.extra_permutes(self.model)) / PERMUTE_SPEED + is_separate * (UNFUSED_PASSES - 1)
         permuted = rates.streaming(permuting * operators.regrouped_bytes * sequences / whole)
@@ -152,9 +154,10 @@ class Setup:
 
         return Computation(
             products=sum(seconds for _, seconds in forwards), core=sum(one[0] for one in cores), norms=norms,
-            activations=activations, others=others, up=of_module("up"), latent=of_module("latent"),
+            activations=activations + heads, others=others, up=of_module("up"), latent=of_module("latent"),
             streams=rates.streaming(operators.stream_bytes * passing / whole),
-            input_grad=sum(one[1] for one in [*products, *cores]) + BACKWARD_PASSES * (norms + activations + others),
+            input_grad=sum(one[1] for one in [*products, *cores]) + BACKWARD_PASSES * (activations + others)
+            + norms_back + heads_back,
             weight_grad=sum(one[2] for one in products),
             alternate=(others if operators.routed_bytes else 0.0) + again,
         )  # fmt: skip

@@ -45,7 +45,6 @@ LOGIT_BYTES = 4
 NORM_COPY_BYTES = 4  # an unfused norm computes in fp32
 SCORE_BYTES = 5  # softmax output and dropout output of two bytes each, dropout mask of one
 SCORE_BYTES_WITHOUT_DROPOUT = 2
-LOSS_BYTES = 10  # moved per logit in a forward: bf16 read, fp32 written, read once by a fused loss
 CLAMP_BYTES = 16  # moved per value after a clamped activation: both halves of its input clamped and concatenated
 # Moved per value of a state, which a scan keeps for each chunk of so many tokens: in fp32 written, read, written again
 # and read (state-spaces/mamba, ops/triton/ssd_state_passing.py; Megatron-LM, mamba_mixer.py); by delta nets in bf16
@@ -126,7 +125,7 @@ def head(model: Shape) -> Layer:
     s, h, vocabulary = model.sequence, model.hidden, model.vocabulary
     layer = _layer(
         "head", s, [Linear(h, vocabulary, fp8=False, module="head")],
-        Operators(activation_bytes=float(LOSS_BYTES * s * vocabulary), norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
+        Operators(norm_bytes=2.0 * VALUE_BYTES * s * h, passes=4),
         held=(Held(s * VALUE_BYTES * h), Held(s * LOGIT_BYTES * vocabulary, split=True)),
         parameters=_norm_parameters(model), input_bytes=VALUE_BYTES * s * h,
     )  # fmt: skip

@@ -65,13 +65,13 @@ class Messages(NamedTuple):
 class Moves(NamedTuple):
     """Bytes that separate kernels move through memory, where a framework's source shows them."""
 
-    # bytes of a norm of separate kernels, as a multiple of those of one kernel. Transformers' takes 36 a value in place
-    # of 4: cast 6, square 8, mean 4, product with the root 8, cast 6, product with the weights 4
-    # (models/llama/modeling_llama.py).
-    norm: float = 9.0
-    # loss_forward, loss_backward: bytes of each logit, from the bf16 ones to the loss, and back
-    loss_forward: float = 0.0
-    loss_backward: float = 0.0
+    # bytes of each value in F and in B of a norm of separate kernels. Transformers' (models/llama/modeling_llama.py) in
+    # F: cast 6, square 8, mean 4, product with the root 8, cast 6, product with the weights 4. In B: gradient of the
+    # weights 8, of their product 4, casts 12, of the product with the root 20, of the square 28, their sum 12
+    norm: tuple[float, float] = (36, 84)
+    # bytes of each logit in F and in B of a loss that is not fused. PyTorch's cross_entropy: in F a cast to fp32 6, a
+    # log of softmax, which reads three times, 16; in B zeros 4, its gradient 16, a cast 6 (ATen/native/cuda/SoftMax.cu)
+    loss: tuple[float, float] = (22, 26)
     gates: bool = False  # True if gated models rotate positions and activate by PyTorch's operators, one by one
     experts: bool = False  # True if one kernel activates experts behind DeepEP or HybridEP, even if nothing is fused
     copies: int = 0  # copies of tokens in the order of experts and back, if their dispatcher is no kernel of its own

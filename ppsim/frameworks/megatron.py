@@ -49,7 +49,7 @@ FSDP = Messages(blocks=2, lone=False)
 HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy.md"
 # Passes of core/tensor_parallel/cross_entropy.py without --cross-entropy-loss-fusion: in F a cast to fp32, largest, its
 # difference, exponential, sum and quotient; in B a product and a cast.
-LOSS = Moves(loss_forward=38, loss_backward=14)
+LOSS = Moves(loss=(38, 14))
 # First versions with an option. Sources: megatron/arguments.py of tag v2.6 and of 2022 (commits 329fe58, cfd2e21: 3.0),
 # and megatron/training/arguments.py of tags from core_v0.4.0 on. A layout string gives a stage any layers.
 # Its FSDP holds weights in fp8, first with a scale per tensor; with one per block from pull request 2239 on.

@@ -9,7 +9,7 @@ FACTS = Facts(
     Host(150, 210, tensor=(60, 60), member=120, node=195),
     "a 1B model of the Ultra-Scale Playbook takes 4.5 ms a block at tensor 4 and 8",
     # fused_norms: nn/layer_norm.py, Triton's RMS norm of flash-attn
-    moves=Moves(loss_forward=38, loss_backward=14, step=110),
+    moves=Moves(loss=(38, 14), step=110),
     # `.grad` of all parameters until loss.backward() ends (optim/gradient_accumulator.py); two buffers of gathered
     # inputs, gradients of input and output, an output (parallel/tensor_parallel/functional.py). Fragments: peaks of 1B
     extra=Extra(fragments=0.12, gradients=True, whole=5),

@@ -151,7 +151,8 @@ def _flags(job: Launch, version: str) -> Iterator[str]:
     yield from job.flags(*ROWS["loss"])
     if pipelined or layout.expert > 1:
         yield "--training.disable_cuda_graphs"
-    if parts := [name for name, key in (("model", "fused"), ("loss", "fused_loss")) if layout.chosen(key)]:
+    compiled = {"model": layout.chosen("fused"), "loss": layout.fuses_loss}
+    if parts := [name for name, is_compiled in compiled.items() if is_compiled]:
         yield "--compile.enable"
         yield f"--compile.components {','.join(parts)}"
         if "model" in parts and layout.tensor > 1 and layout.chosen("overlap_tensor"):

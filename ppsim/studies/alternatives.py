@@ -311,7 +311,7 @@ def _policy_changes(costs: DerivedCosts, run: Timeline) -> Iterator[Change]:
         "grouped_experts": ("experts as one kernel", model.experts > 0),
         "fused_router": ("router fused", model.experts > 0 and "fused_router" in layout.run_by.policies),
         "fused": ("element-wise operations fused", True),
-        "fused_loss": ("loss fused", layout.run_by.facts.moves.loss_forward > 0),
+        "fused_loss": ("loss fused", "fused_loss" in layout.run_by.policies),
     }
     for name, (words, matters) in flags.items():
         if matters and not layout.chosen(name):
