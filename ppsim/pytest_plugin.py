@@ -32,13 +32,15 @@ def ppsim_check(pytestconfig: pytest.Config) -> Callable[..., None]:
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         # Imported here, so that tests without the fixture do not start slower.
-        from ppsim.base.errors import PpsimError
+        from ppsim.base.errors import ConfigError, PpsimError, shown
         from ppsim.studies.gate import Tolerance, check_configs, findings_text, parse_limits
 
         __tracebackhide__ = True
         root = pytestconfig.rootpath
-        paths = [root / path for config in configs for path in sorted(glob(str(config), root_dir=root)) or [config]]
         try:
+            if wrong := [config for config in configs if not isinstance(config, str | os.PathLike)]:
+                raise ConfigError(f"{shown(wrong[0])} must be the path of a config, or a pattern, such as 'a/*.yaml'")
+            paths = [root / path for config in configs for path in sorted(glob(str(config), root_dir=root)) or [config]]
             findings = check_configs(
                 paths,
                 baseline=None if baseline is None else root / baseline,

@@ -1,5 +1,6 @@
 """The YAML file: what it means, and every fault of one told with its path, value and rule."""
 
+import re
 import textwrap
 
 import numpy as np
@@ -197,6 +198,7 @@ def test_all_faults_come_at_once_each_with_path_line_value_and_what_is_legal(wri
         ({"layout.recompute": ["none", "half"]}, "'half' is not known; use one of: none, selective, full"),
         ({"hardware.device": "H1000"}, "hardware.device: unknown device 'H1000'; did you mean H100 SXM"),
         ({"hardware.link": {"latency": "1 us"}}, "hardware.link: gives no bandwidth"),
+        ({"memory_limit": []}, r"\[\] is empty; list one value per device"),
         (
             {"hardware.device": {"like": "A100", "memory": "80 ms"}},
             "hardware.device.memory.*'ms' is not a unit of bytes",
@@ -287,6 +289,12 @@ def test_more_stages_than_layers_is_one_clear_error(write):
     config = load_config(write(DERIVED), overrides={"schedule.devices": 9, "hardware.gpus_per_node": 72})
     with pytest.raises(CostError, match="8 layers cannot fill 9 stages of at least one layer each; use at most 8"):
         config.simulate()
+
+
+def test_a_limit_for_another_number_of_devices_is_an_error_that_names_the_file(write):
+    path = write(UNIT)
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}: memory_limit=\[9.0, 9.0\] is not a limit for 4"):
+        load_config(path, overrides={"memory_limit": [9, 9]}).simulate()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def test_a_broken_baseline_is_the_errors_own_message_without_a_traceback(suite):
     result.stdout.no_fnmatch_line("During handling of the above exception*")
 
 
+def test_a_config_that_is_no_path_is_one_clear_error(suite):
+    result = run(suite, "ppsim_check({'schedule': {}}, max_bubble=0.2)")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["ppsim check", "{'schedule': {}} must be the path of a config, *"])
+
+
 def test_it_checks_the_configs_of_a_pattern(suite):
     (suite.path / "c.yaml").write_text(UNIT_COSTS.read_text())
     result = run(suite, "ppsim_check('*.yaml', max_bubble=0.2)")

@@ -224,13 +224,13 @@ def quantity(unit: str, above_zero: bool = False) -> Check:
     return lambda value: parse_quantity(value, unit, above_zero=above_zero)
 
 
-def nested(check: Check, depth: int = 1) -> Check:
+def nested(check: Check, depth: int = 1, per: str = "stage") -> Check:
     """Return a check for one value or for lists of values nested up to `depth` levels; `check` applies to each."""
 
     def each(value: Any, left: int = depth) -> Any:
         if isinstance(value, list) and left:
             if not value:
-                raise ConfigError("[] is empty; list one value per stage, or give one value")
+                raise ConfigError(f"[] is empty; list one value per {per}, or give one value")
             return [each(item, left - 1) for item in value]
         return check(value)
 

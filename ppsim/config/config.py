@@ -14,7 +14,7 @@ import numpy as np
 
 from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, as_python, read_yaml, read_yaml_file
-from ppsim.base.errors import ConfigError, shown
+from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import short_repr
 from ppsim.base.rules import checked_call, checked_methods, declared, described
 from ppsim.base.units import counted
@@ -110,7 +110,8 @@ class Config:
         """
         schedule = self.build() if schedule is None else schedule
         if self.memory_limit is not None and not self.has_encoder:
-            limits_of(schedule.devices, self.memory_limit, error=ConfigError)
+            with error_at(f"{self.path}: "):
+                limits_of(schedule.devices, self.memory_limit, error=ConfigError)
         if dispatch is None:
             self._check_limit()
             dispatch = self.dispatch

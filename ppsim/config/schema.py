@@ -204,7 +204,7 @@ DOCUMENT = _section(
         "engine": choice(*ENGINES),
         "optimizer": choice(*OPTIMIZERS),
         "dispatch": choice(*DISPATCHES),
-        "memory_limit": nested(positive),
+        "memory_limit": nested(positive, per="device"),
         "calibration": _file,
     },
     required=("schedule",),
