@@ -84,7 +84,7 @@ def test_zb_h2_needs_2p_minus_1_microbatches():
         build("zb-h2", devices=4, microbatches=6)
     assert str(caught.value) == (
         "zb-h2: microbatches=6 with devices=4: it needs at least 2 x devices - 1 = 7 microbatches to fill the "
-        "pipeline; use 7, or zb-h1"
+        "pipeline; use at least 7, or zb-h1"
     )
 
 

@@ -62,7 +62,7 @@ def zb_h2(p: int, m: int, v: int) -> Iterator[Block]:
     if m < 2 * p - 1:
         raise BuildError(
             f"zb-h2: microbatches={m} with devices={p}: it needs at least 2 x devices - 1 = {2 * p - 1} microbatches "
-            f"to fill the pipeline; use {2 * p - 1}, or zb-h1"
+            f"to fill the pipeline; use at least {2 * p - 1}, or zb-h1"
         )
     return zero_bubble_lists(p, m, warmup=lambda r: 2 * (p - 1 - r), delay=lambda r: 2 * r)
 

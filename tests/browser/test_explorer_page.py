@@ -244,6 +244,12 @@ def test_what_a_link_leaves_out_is_that_of_its_config_or_of_the_first_visit(page
     assert page.text("#notes") == ""
 
 
+def test_a_null_in_a_link_is_as_if_left_out(page, explorer):
+    start(page, explorer, {**UNIT, "memory_limit": None, "devices": None})
+    assert "memory_limit" not in state_of(page)["common"]
+    assert "NaN" not in page.text("body")
+
+
 def drop(page, name, text):
     page.run(
         "const data = new DataTransfer(); data.items.add(new File([arguments[1]], arguments[0]));"

@@ -131,7 +131,7 @@ def test_a_phone_has_sheets_and_the_chart_fills_the_first_screen(compared, page,
     shares = [float(share) for share in re.findall(r"([\d.]+) % (?:busy|idle|after its end)", text)]
     assert sum(shares) == pytest.approx(400, abs=0.5)  # of each schedule all
     assert "18.2 % after its end" in text
-    names = page.run("return [...document.querySelectorAll('#range th, #range td:last-child')].map((one) =>"
+    names = page.run("return [...document.querySelectorAll('#range tbody :is(th, td:last-child)')].map((one) =>"
                      "[one.textContent, one.getBoundingClientRect().top])")  # fmt: skip
     assert [text for text, _ in names[:2]] == ["1f1b", "peak 4 act."]
     assert names[0][1] == names[1][1]  # beside its name
@@ -168,6 +168,8 @@ def test_the_views_keys_and_play_work_where_nothing_is_typed(page, explorer):
     body = page.find("body")
     body.send_keys("c", Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     assert re.match(r"critical path of 1f1b, action \d+ of \d+: 1F0 waits for 0F0", page.text(".selection"))
+    body.send_keys("t", "t", Keys.ARROW_RIGHT)
+    assert ": 2F0 waits for 1F0" in page.text(".selection")  # another view does not begin anew
     body.send_keys("b")
     page.until("return baseOf() === 1")
     first = "document.querySelector(\"button[aria-label='Base: schedule 1']\")"
@@ -465,11 +467,18 @@ def test_a_row_of_costs_without_devices_is_outlined_itself_and_a_large_size_is_t
     start(page, explorer, schedules=FOUR[:3])
     settled(page)
     give(page, "microbatches", "1e9")
-    page.until("return document.querySelector('.told')?.textContent.endsWith('use at most 125,000 microbatches')")
+    page.until("return document.querySelector('.told')?.textContent.endsWith('Use at most 125,000 microbatches')")
     buttons = "return [...document.querySelectorAll('#lines .note button')].map((one) => one.textContent)"
     page.until(f"{buttons}.length === 9")
     words = [one for one in page.run(buttons) if one.startswith("Use")]
     assert words == ["Use 125,000 microbatches for all"] * 3  # each sets all schedules right
+    start(page, explorer, {**UNIT, "microbatches": 6}, [*FOUR[2:], {"schedule": "interleaved-1f1b"}])
+    page.until("return document.querySelector('.told')?.textContent === 'Use 8 microbatches'")  # at least 8; 4 or 8
+    page.until(f"{buttons}.length === 4")
+    assert page.run(buttons) == ["Use 8 microbatches for all", "Remove"] * 2
+    page.click("#lines .note button")
+    assert len(settled(page)) == 3
+    assert page.browser.find_elements("css selector", "[aria-invalid], .note") == []
 
 
 @pytest.mark.parametrize("name", ["devices", "microbatches", "forward", "latency", "overlap", "memory_limit"])
@@ -797,6 +806,10 @@ def test_in_a_narrow_window_no_advice_is_cut(page, explorer, sized):
     page.find("#fold").click()
     page.until("return !document.querySelector('.caption')")  # no room beside the numbers
     assert page.run(cut) == []
+    below = page.find("#better")
+    assert below.is_displayed()
+    assert all(f"{one['schedule']}: " in below.text for one in FOUR)
+    assert below.rect["y"] >= page.find("#main").rect["y"] + page.find("#main").rect["height"] - 1
 
 
 def test_fingers_have_buttons_for_the_steps_of_the_path(page, explorer, sized):

@@ -65,7 +65,8 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
-    if (found.length) told.set(found[0], shared ? capital(text) : `${nameOf(index)}: ${text.split("; ").at(-1)}`);   // what to do; why is said in the chart
+    const { text: strictest } = sharedSizes(key);
+    if (found.length) told.set(found[0], shared ? capital(text) : strictest ? capital(strictest) : `${nameOf(index)}: ${text.split("; ").at(-1)}`);   // what to do; why is said in the chart
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
   for (const [input, textContent] of [...told].reverse()) { const place = input.closest(".pair") || input.closest("#costs, .field"); place[place.matches(".field") ? "append" : "after"](make("small", { className: "told", textContent })); }
@@ -81,6 +82,19 @@ function put(index, key, value) {   // sets a field of all schedules, of the con
   showAll();
 }
 
+function sharedSizes(key) {   // the nearest sizes that every schedule with a fault of this size takes, and a sentence
+  const now = Number(state.common[key] ?? usualOf(state.common.config)[key]), found = all().flatMap(faultsOf).filter(({ use: [one] }) => one?.key === key);
+  if (!SIZES.slice(0, 2).includes(key) || !now) return {};
+  let [least, most, step] = [1, Infinity, 1];
+  for (const { text, use: [{ value }, other] } of found) {
+    if (text.includes("use at least")) least = Math.max(least, value);
+    else if (text.includes("use at most")) most = Math.min(most, value);
+    else for (const by = other ? other.value - value : value, own = step; step % by; ) step += own;   // multiples, of which it names the nearest
+  }
+  const values = [Math.floor(Math.min(now, most) / step), Math.ceil(Math.max(now, least) / step)].map((times) => times * step).filter((value, at, [first]) => value >= least && value <= most && (!at || value !== first));
+  return { values, text: found.length > 1 && `use ${step > 1 ? values.join(" or ") : least > 1 ? `at least ${least}` : `at most ${most.toLocaleString("en")}`} ${key}` };
+}
+
 function missingConfig() {   // what to do about a link to a config that this server does not have
   const { common } = state, words = `ppsim explore ${common.config}.yaml`;
   return !common.config || offer.configs[common.config] ? [] : [button(`Copy "${words}"`, () => navigator.clipboard?.writeText(words).catch(() => {})), button("Go on without it", () => takeConfig(""))];
@@ -89,8 +103,7 @@ function missingConfig() {   // what to do about a link to a config that this se
 function noteOf(index) {   // what is wrong, a button that sets it right, and what the dimmed picture is of
   const run = runs[index], shared = commonFault(), wrong = fieldOf(index), text = wordsOf(index), usual = run.good ? undefined : START.common[wrong];
   const use = wrongFields().length ? [] : faultsOf(index).flatMap((fault) => fault.use), offered = !isKnown(index) ? [] : !use.length && usual !== undefined ? [{ key: wrong, value: usual, text: `Use ${usual}` }] : use;
-  const isSize = (key) => !shared && ["devices", "microbatches"].includes(key), values = (key, own) => [own, ...all().flatMap((one) => faultsOf(one).flatMap(({ use: [only, ...more] }) => (only?.key === key && !more.length ? [only.value] : [])))];
-  const right = offered.map(({ key, value: own, text: words }) => { const value = !isSize(key) || use.length > 1 ? own : Math[own < state.common[key] ? "min" : "max"](...values(key, own)); return button(isSize(key) ? `Use ${counted(value, key)} for all` : words, () => put(index, key, value)); });   // a size that sets all schedules right
+  const [{ key: size } = {}] = offered, { values } = sharedSizes(size), right = use.length && values ? values.map((value) => button(`Use ${counted(value, size)}${shared ? "" : " for all"}`, () => put(index, size, value))) : offered.map(({ key, value, text: words }) => button(words, () => put(index, key, value)));
   if (run.result.again) right.push(button("Try again", () => change([index])));
   else if (!isKnown(index)) right.push(replacing(families(index, "choose one", "Known schedules"), index));
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
@@ -126,13 +139,15 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   viewerPlaces = places;
   const lines = find("lines");
   const rows = places.map((place, index) => ({ index, top: Math.round(place.title), left: Math.round(right + 26), note: Math.round(place.note) })).filter(({ index }) => runs[index]);
+  const is_narrow = rows.length > 0 && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers: it is below the chart
   const now = JSON.stringify([rows, base, axis, lines.offsetWidth, runs.map((run) => !!run.flight), rows.map(({ index }) => [isWaiting(runs[index]) && workOf(index), faultsOf(index), Object.values(betterOf(index)).flat().map(String)]), comparison().text]);
   if (now === placed || lines.matches(":active")) return;   // a button that is being pressed stays
   placed = now;
+  document.body.classList.toggle("narrow", is_narrow);
   lines.style.clipPath = `inset(0 0 ${-axis}px)`;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  const advice = onceEach(all().map(betterOf)), is_narrow = rows.length && lines.offsetWidth - rows[0].left < 240;   // no advice fits beside the numbers
+  const advice = onceEach(all().map(betterOf)), told = new Set();
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : advice[index];
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("at its bound") ? "the step is at its lower bound: no order of this schedule's actions is shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
@@ -143,7 +158,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
     for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, (no framework|the fastest).*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text, acts } = advice[index]; return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), text || "—"), make("span", {}, ...acts.map((act) => plain(...act)))); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text = "—", acts } = advice[index], why = /, (no framework|the fastest)[^,]*/.exec(text)?.[0], known = told.has(why); told.add(why); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), known ? text.replace(why, "") : text), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed

@@ -72,6 +72,7 @@ function readLink() {
       for (const pair of [...words].filter(([name, text]) => !VIEW[name]?.test(text))) { wrong.push(pair); words.delete(pair[0]); }
       state = { common, schedules: schedules || listed, view: words.toString().replaceAll("%2C", ",") };
     }
+    for (const one of [state.common, ...state.schedules]) for (const key in one) if (one[key] === null) delete one[key];
     wrong.push(...unread(state.common, KNOWN), ...state.schedules.flatMap((one) => unread(one, OWN)));
     if (!all().some(isKnown)) state.schedules.push(...START.schedules);   // beside what to do about the others
     notice = [...(state.schedules.length > MOST ? [`The address lists ${state.schedules.length} schedules; ${MOST} at most are shown.`] : []), ...(wrong.length ? [`Not used from the address: ${wrong.map((pair) => pair.join("=")).join(", ")}.`] : [])].join(" ");

@@ -35,9 +35,7 @@ function build(root) {
   const zooms = make("div", { className: "switches", role: "group", label: "Zoom" }, button("−", "Zoom out in time", () => zoom(1 / 0.6, ...focus())),
     button("Fit", "Fit the whole step", showWhole), button("+", "Zoom in on time", () => zoom(0.6, ...focus()))), stepped = (by) => (on.has("critical") ? stepPath : stepTime)(by);
   parts.finger = make("div", { className: "switches finger", role: "group", label: "Steps" }, button("‹", "The step before", () => stepped(-1)), button("▷", "Play, or stop", play), button("›", "The next step", () => stepped(1)));   // what keys do elsewhere
-  parts.steps = make("div", { className: "steps", role: "group", label: "Iterations", hidden: !options.steps });
-  parts.stepWords = make("span", {});
-  if (options.steps) parts.steps.append(make("span", { className: "bars" }, ...extra.build()), parts.stepWords);
+  const steps = options.steps ? [extra.build()] : [];
   parts.keys.append(make("header", {}, make("b", { textContent: "Keys and mouse" }), button("Close", "", () => parts.keys.close())),
     ...Object.entries({ ...KEYS, ...options.keys }).map(([title, lines]) => make("table", {}, make("caption", { textContent: title }), ...lines.map(([key, text]) => make("tr", {}, make("th", { textContent: key, scope: "row" }), make("td", { textContent: text }))))));
   parts.filler = make("div");
@@ -45,7 +43,7 @@ function build(root) {
   parts.tools = make("div", { className: "tools" }, parts.switches, parts.search, zooms, button("?", "Keys", () => parts.keys.showModal()));
   parts.status = make("div", { className: "status" }, parts.finger, parts.legend, parts.totals, parts.selection);
   const head = document.getElementById("head");   // of a page of its own
-  root.replaceChildren(...(head ? [] : [parts.tools]), parts.steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
+  root.replaceChildren(...(head ? [] : [parts.tools]), ...steps, parts.pane, parts.status, parts.range, parts.table, parts.keys);
   head?.append(parts.tools);
   for (const [name, text, key] of SWITCHES) {
     const one = Object.assign(button(text, "", () => turn(name)), { title: `key ${key}` });
@@ -63,8 +61,7 @@ function build(root) {
 
 function turn(name) {   // shows a part, or hides it; without the path the view is as before its steps
   if (!on.delete(name)) on.add(name);
-  if (name === "critical") { tell(""); if (step >= 0) goBack(); }
-  step = -1; hovered = null;
+  if (name === "critical") { tell(""); if (step >= 0) goBack(); step = -1; hovered = null; }
   refresh();
 }
 
@@ -80,7 +77,7 @@ function refresh() {   // after a change of the visible parts
 
 function put(place, ...children) { const one = make("div", {}, ...children); if (one.innerHTML !== place.innerHTML) place.replaceChildren(...one.childNodes); }   // where they differ from what is there
 
-const hasMark = (chart, wide) => Math.min(wide, boxWidth(chart)) >= RULES.mark, isMarked = (chart) => hasMark(chart, boxWidth(chart)) && boxTall(chart) >= 6, hasLengths = (chart) => chart.locals < 5 || boxWidth(chart) >= 12;   // shows marks of stages and directions; of several stages, with different lengths
+const isMarked = (chart) => boxWidth(chart) >= RULES.mark && boxTall(chart) >= 6, hasLengths = (chart) => chart.locals < 5 || boxWidth(chart) >= 12;   // shows marks of stages and directions; of several stages, with different lengths
 
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 
@@ -127,6 +124,7 @@ function fillLegend() {   // only what is drawn
   const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
   put(parts.legend, ...entries, ...(extra.legend?.() || []));
+  parts.status.classList.toggle("full", [parts.legend, parts.totals].some((one) => one.offsetTop + one.offsetHeight > 26));   // has no space for a hint
 }
 
 function rest() { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); }
@@ -189,9 +187,9 @@ function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, 
   const time = (value = 0) => fixed(value * factor, places);
   const rows = upTo(chart.devices).map((device) => {
     const shares = sharesAt(chart, device, 0, chart.makespan), [first, end] = chart.boxesOf(device);
-    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), (100 * chart.idleShare(device)).toFixed(1), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), levelOf(chart, chart.memory.peaks[device]), end > first ? time(chart.end(end - 1)) : ""];
+    const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), levelOf(chart, chart.memory.peaks[device]), end > first ? time(chart.end(end - 1)) : ""];
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
-  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), head("idle (%)", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
+  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
   return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }

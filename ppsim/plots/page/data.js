@@ -131,7 +131,7 @@ class Chart {
   }
 
   idleShare(device) {
-    return Object.values(this.ledger).reduce((sum, seconds) => sum + seconds[device], 0) / (this.makespan || 1);
+    return sumOf(Object.values(this.ledger).map((seconds) => seconds[device])) / (this.makespan || 1);
   }
 
   peakBetween(device, from, to) {   // the largest amount of memory of a device between two times

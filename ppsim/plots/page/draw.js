@@ -75,7 +75,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     const moves = on.has("transfers") ? transfersIn(chart, first, last) : [];
     drawFills(chart, place, first, last);
     if (chart.makespan < view.t1) within(Math.max(toX(chart.makespan), left()) + 1, place.rows - 3, rightEdge() + 1, place.end, drawGrid);
-    for (let device = first; device < last; device++) drawRow(chart, place, device);
+    within(left(), place.rows, rightEdge(), place.end, () => { for (let device = first; device < last; device++) drawRow(chart, place, device); });
     extra.draw?.(chart, place);
     drawTransfers(chart, place, moves);
     for (const path of paths) drawPath(chart, place, path);
@@ -156,20 +156,22 @@ function drawRow(chart, place, device) {
   for (const box of chart.begins) if (box >= first && box < last) for (const [half, colour] of [[2, theme.paper], [0.75, theme.text]]) { fillBox(colour, toX(chart.start(box)) - half, band.begin - 1, 2 * half, band.end - band.begin); }
 }
 
-function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // underline, overline and number of a box, or of both parts of a slot; no number in a row that is cut, or in what play has not reached
+function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // underline, overline and number of a box, or of both parts of a slot; no number in a row that is cut
   const numbers = place.numbers ??= numbersOf(chart), parts = chart.parts(box), each = tall / parts.length, local = chart.column.local[box], reverse = chart.column.reverse?.[box];
   const thick = between(Math.round(0.14 * each), 2, 4), inset = Math.max(1, Math.round(thick / 2)), pad = wide >= 8 ? 1.5 : 0.5;   // of marks
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
     const ink = context.fillStyle = inkOn(theme.kinds[letter]);
-    if (numbers.tall / parts.length >= 6 && hasMark(chart, wide)) {
+    if (numbers.tall / parts.length >= 6) {
+      context.globalAlpha = between(boxWidth(chart) - RULES.mark + 1, 0, 1);   // they come by degrees
       const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
       if (reverse) context.fillRect(x + pad, y + inset, wide - 2 * pad, thick);
+      context.globalAlpha = 1;
     }
     const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), down = !!reverse - !!local, number = numberOf(chart, microbatch);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
-    if (!size || y < place.rows - 1 || y + each > place.end + 1 || playing?.time < chart.start(box) || ((from > x || to < x + wide) && textWidth(text, size) > to - from)) return;
+    if (!size || y < place.rows - 1 || y + each > place.end + 1 || ((from > x || to < x + wide) && textWidth(text, size) > to - from)) return;
     const line = y + each / 2 + size * 0.36 + 0.4 * (thick + inset) * down;   // whole pixels, away from the mark
     write(text, (from + to) / 2, down > 0 ? Math.ceil(line) : down ? Math.floor(line) : Math.round(line), { size, align: "center", colour: ink, widest: wide - 2 });
   });
@@ -261,18 +263,22 @@ function drawNumbers({ chart, title }) {   // name, step, difference, idle, peak
 
 const fitOf = ({ waiting, faulty, memory: { peaks, fullest, capacity, device } }, peak = peaks[fullest]) => (waiting || faulty || !capacity || peak <= capacity * (1 + 1e-6) ? "" : peak <= device ? "tight" : "over");   // whether a device needs more than is usable, or than it has
 
-const numbersIn = (chart) => (chart.waiting || chart.faulty ? ["—", rangeHead() && "—", against() && "—", "—", "—"] : lastIn(chart));
+const numbersIn = (chart) => (chart.waiting || chart.faulty ? headings().map((head) => head && "—") : lastIn(chart));
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
-const rangeHead = () => (!isNarrow() && charts.some(({ interval }) => interval) ? "at 90 %" : "");
+function headings() {   // of the columns of numbers
+  const part = steady() ? ", steady" : "";
+  return [`step${part}`, !isNarrow() && charts.some(({ interval }) => interval) ? "90 % of real steps" : "", against(), `idle${part}`, peakHead()];
+}
+
 function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
   const [factor, symbol] = unitFor(until);
   return interval ? `${interval.map((one) => precise(one * factor, 2)).join(" to ")} ${symbol}` : "";
 }
 
 function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
-  const gap = isNarrow() ? 10 : 20, heads = [Math.max(62, widthOf(stepHead())), widthOf(rangeHead()), widthOf(against()), widthOf(idleHead()), widthOf("peak, act.")], texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
+  const gap = isNarrow() ? 10 : 20, heads = headings().map(widthOf), texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
   context.font = font(13, true);
-  const wide = heads.map((head, at) => Math.max(head, ...texts.map((row) => measure(row[at]))) + (at === 1 && !rangeHead() ? 0 : gap));
+  const wide = heads.map((head, at) => Math.max(at ? head : 62, head, ...texts.map((row) => measure(row[at]))) + (head && gap));
   const names = charts.map(({ short }) => measure(short)), all = sumOf(wide) + (wide[5] = Math.max(0, ...charts.map((chart) => fitOf(chart)).filter(Boolean).map((fits) => measure(fits) + 8)));
   if (runsHead()) wide[5] += gap, wide[6] = Math.max(...[runsHead(), ...charts.map(({ runs }) => runs)].map(widthOf)) * 12 / 11;
   let end = phone() ? width - EDGE - all : Math.min(EDGE + Math.max(...names, 0), width * 0.3);
@@ -284,12 +290,12 @@ const runsHead = () => (options.fragment && !phone() && charts.every(({ runs }) 
 function captionAt(x) {   // what a column of numbers is
   const at = columns().findIndex((end, at, ends) => x <= end + 4 && x > (ends[at - 1] ?? end - 80)), name = charts.length > 1 && baseChart().short, { unit } = charts[0]?.memory || {};
   if (x > width - right() && on.has("ledger") && !phone()) return ["idle by device", "each device's idle time by cause, all on one scale"];
-  return [["step", steady() ? "time of one training step in the steady part" : "time of one training step"], ["at 90 %", "9 of 10 real steps lie in this range,", "as published runs of such models have shown"], name ? [`vs ${name}`, `the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["vs bound", "the step against a lower bound:", "in any order its actions take at least that long"], ["idle", `idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
-    unit === "bytes" ? ["peak", "the most memory that a device needs, of the usable"] : ["peak activations", "microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["runs in", "frameworks that have this schedule"]][at] ?? null;
+  const texts = [[`time of one training step${steady() ? " in the steady part" : ""}`], ["nine of ten lie in this range,", "as published runs of such models have shown"], name ? [`the step against that of ${name}`, `=: less than ${100 * RULES.same} % apart`] : ["the step against a lower bound:", "in any order its actions take at least that long"], [`idle time of all devices, as a part of the ${steady() ? "steady part" : "step"}`],
+    unit === "bytes" ? ["the most memory that a device needs, of the usable"] : ["microbatches whose activations the fullest device holds at once,", "each for its share of the model"], , ["frameworks that have this schedule"]][at];
+  return texts && [headings()[at] ?? runsHead(), ...texts];
 }
 
 const steady = () => charts.some(({ begins }) => begins?.size);   // several iterations: step and idle time are of the steady part
-const stepHead = () => (steady() ? "step, steady" : "step"), idleHead = () => (steady() ? "idle, steady" : "idle");
 const widthOf = (text) => { context.font = font(11); return measure(text); };
 
 function against() {   // the heading of differences, which names the base
@@ -311,15 +317,14 @@ const levelOf = (chart, value) => precise(value / scaleOf(chart)[0], ...(chart.m
 
 const idleOf = ({ idle, filled }) => (filled === undefined ? percent(idle) : `${(100 * idle).toFixed(1)} → ${percent(filled)}`);   // and with the work that fills it
 
-function peakOf(chart) {   // in the unit that the column's heading names, if all charts have it
-  const { peaks, fullest, capacity } = chart.memory, symbol = scaleOf(chart)[1], unit = charts.every((one) => scaleOf(one)[1] === symbol) ? "" : ` ${symbol}`;
-  return `${levelOf(chart, peaks[fullest])}${capacity ? ` of ${levelOf(chart, capacity)}` : ""}${unit}`;
-}
+const ofAll = (textOf) => { const texts = new Set(charts.filter(isReal).map(textOf)); return texts.size === 1 ? [...texts][0] : ""; };   // a text that is the same for all charts
+const unitOf = (chart) => scaleOf(chart)[1], limitOf = (chart) => (chart.memory.capacity ? ` of ${levelOf(chart, chart.memory.capacity)}` : ""), sharedLimit = () => charts.length > 1 && ofAll(limitOf);
+const peakHead = () => { const unit = ofAll(unitOf), limit = sharedLimit(); return `peak${limit || (unit && ",")}${limit && phone() && unit === "act." ? "" : ` ${unit}`}`; };
+const peakOf = (chart, peak = chart.memory.peaks[chart.memory.fullest]) => `${levelOf(chart, peak)}${sharedLimit() ? "" : limitOf(chart)}${ofAll(unitOf) ? "" : ` ${unitOf(chart)}`}`;   // without what the heading has
 
 function drawCaptions() {
   fillBox(theme.paper, 0, 0, width, CAPS - 6);
-  const units = new Set(charts.map((chart) => scaleOf(chart)[1])), unit = units.size === 1 ? `peak, ${[...units][0]}` : "peak";
-  columns().slice(0, 5).forEach((x, at) => write([stepHead(), rangeHead(), against(), idleHead(), unit][at], x, 13, { align: "right" }));
+  headings().forEach((text, at) => write(text, columns()[at], 13, { align: "right" }));
   write(runsHead(), columns()[5], 13);
   if (on.has("ledger") && !phone() && charts.some(isReal)) write(`${steady() ? "idle, all steps" : "idle by device"}${places().some(hasShares) ? "" : `, longest bar ${percent(mostIdle())}`}`, width - 8, 13, { align: "right" });
   const whole = contentHeight(), seen = places().filter(inSight).length;

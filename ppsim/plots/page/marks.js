@@ -53,7 +53,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineJoin = context.lineCap = "round";
   for (const is_halo of [true, false]) {
     let x = null, y = 0, turns = null;   // turns: their begin, first row, and edges of all rows
-    pen(is_halo ? theme.halo : theme.critical, (rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path)[+is_halo]);
+    pen(is_halo ? theme.halo : theme.critical, (phone() || rowHeight(chart) < RULES.lowest_wide ? RULES.thin : RULES.path)[+is_halo]);
     context.beginPath();
     const close = () => { if (turns) { const [begin, from, top, bottom] = turns, middle = (begin + x) / 2; if (begin === toX(chart.start(chain[0]))) context.moveTo(begin, from); for (const point of [[middle, from], [middle, top], [middle, bottom], [middle, y], [x, y]]) context.lineTo(...point); } turns = null; };
     chain.forEach((item, at) => {
@@ -133,14 +133,17 @@ function drawAxis() {
   const { ticks, symbol, text } = ticksOf(), size = phone() ? 10 : 11;
   fillBox(theme.edge, x1, y, x2 - x1, 1);
   for (const tick of ticks) fillBox(theme.edge, Math.round(toX(tick)), y, 1, 5);
-  const [mark, from, to] = markOnAxis(x1, x2);
-  context.font = font(size); let end = 0;
+  const times = playing ? [[onAxis(playing.time), toX(playing.time)]] : range ? [[rangeText(), (Math.max(toX(range[0]), x1) + Math.min(toX(range[1]), x2)) / 2]] : [];   // the line of play, or the selected range
+  context.font = font(11, true);
+  const marks = [...times, ...(pointed === null || paper ? [] : [[onAxis(pointed), toX(pointed)]])].map(([text, x]) => { const half = measure(text) / 2 + 5, middle = between(x, x1, width - half - 1); return [text, middle - half, middle + half]; });   // over other numbers
+  const isFree = (begin, end) => marks.every(([, from, to]) => end < from - 2 || begin > to + 2);
+  let end = 0; context.font = font(size);
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
     const half = measure(words) / 2, x = Math.min(toX(tick), width - 6 - half);
-    write(words, x, y + 7, { size, align: "center", line: "top" }); end = x + half;
+    if (isFree(x - half, end = x + half)) write(words, x, y + 7, { size, align: "center", line: "top" });
   }
-  if (!phone()) write(`time (${symbol})`, Math.max(x2 + 16, end + 10), y + 7, { size, line: "top" });
+  if (!phone() && isFree(end = Math.max(x2 + 16, end + 10), width)) write(`time (${symbol})`, end, y + 7, { size, line: "top" });
   context.fillStyle = theme.text;
   for (const place of places()) {
     const x = toX(place.chart.makespan);
@@ -149,19 +152,10 @@ function drawAxis() {
   }
   context.globalAlpha = 1;
   if (view.t0 > 0 || view.t1 < until) { context.fillRect(x1 + view.t0 / extent() * innerWidth(), y - 1, Math.max((view.t1 - view.t0) / extent() * innerWidth(), 4), 3); }
-  if (!mark || parts.selection.textContent) return;   // the text is at its place
-  fillBox(theme.text, from, y + 19, to - from, 14);
-  write(mark, (from + to) / 2, y + 21, { size: 11, bold: true, align: "center", line: "top", colour: theme.paper });
+  for (const [text, from, to] of marks) { fillBox(theme.text, from, y + 6, to - from, 14); write(text, (from + to) / 2, y + 8, { bold: true, align: "center", line: "top", colour: theme.paper }); }
 }
 
 const endsInSight = (place) => isReal(place.chart) && !place.chart.faulty && inSight(place) && toX(place.chart.makespan) >= left() && toX(place.chart.makespan) <= rightEdge() + 1;
-
-function markOnAxis(x1, x2) {   // the selected range, or the time of the line of play: its text, and the pixels that it takes
-  const [first, last] = playing ? [playing.time, playing.time] : range || [], text = playing ? onAxis(playing.time) : range ? rangeText() : "";
-  context.font = font(11, true);
-  const half = measure(text) / 2 + 5, middle = between((Math.max(toX(first), x1) + Math.min(toX(last), x2)) / 2, x1, width - half - 1);
-  return [text, middle - half, middle + half];
-}
 
 function rangeText() {   // begin and end of the selected range
   const [factor, symbol] = axisUnit(), digits = Math.max(1, 1 - Math.floor(Math.log10((range[1] - range[0]) * factor)));

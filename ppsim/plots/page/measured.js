@@ -2,17 +2,18 @@
 const MEASURED = 0, SIMULATED = 1, LEAST = 0.05, MARKED = 5, SHORTEST = 3;   // of the median action: smaller differences are not marked; actions, and waits, that are marked; pixels of a bar, so that it is seen
 let iteration = 0;   // index of the step that is shown
 
-function buildSteps() {   // a bar per iteration, as high as it is long
+function buildSteps() {   // a bar per iteration, as high as it is long, and words beside them
   const { numbers, seconds, shown: first } = options.steps, longest = Math.max(...seconds);
   SWITCHES.push(["differences", "Differences", "d"]);
   KEYS["Measured step"] = [["d", "what takes longer than simulated"], ["< >", "the iteration before, after"]];
   iteration = first;
-  return numbers.map((number, index) => {
+  const bars = numbers.map((number, index) => {
     const words = stepWords(index), bar = make("i", {}), one = make("button", { title: words, label: words, onclick: () => showStep(index) }, bar);
     bar.style.height = `${100 * seconds[index] / (longest || 1)}%`;
     one.disabled = index !== first && !options.steps.charts[index];
     return one;
   });
+  return parts.steps = make("div", { className: "steps", role: "group", label: "Iterations" }, make("span", { className: "bars" }, ...bars), make("span", {}));
 }
 
 function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
@@ -24,7 +25,7 @@ function stepWords(index) {   // such as "step 2: 436.7 ms, the median of 5"
 function dressSteps() {   // which bar is pressed, and the words beside the bars; tables that may scroll are reached by keys
   for (const one of document.querySelectorAll(".words div > div")) one.tabIndex = 0;
   [...parts.steps.querySelectorAll("button")].forEach((one, index) => one.setAttribute("aria-pressed", String(index === iteration)));
-  parts.stepWords.textContent = stepWords(iteration);
+  parts.steps.lastChild.textContent = stepWords(iteration);
   parts.table.firstChild.textContent = `Devices, step ${options.steps.numbers[iteration]}`;
 }
 

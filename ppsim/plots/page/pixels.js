@@ -26,7 +26,7 @@ function sumsOf(chart, half) {   // ticks of each kind before each box, by name;
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
-const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? between(RULES.sharp - narrowest(), 0, 1) : 1);   // of that colour, the part: single actions appear upon it while one zooms in
+const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? 1 - between(narrowest() - RULES.sharp + 1, 0, 1) ** 1.5 : 1);   // of that colour, the part: single actions appear upon it while one zooms in
 function footprintsOf(chart, cols, from, to) {   // ticks at which each column's footprint begins and ends, cut at both ends of the step alike; with jitter, a period, doubled or halved to about three pixels
   const begin = new Float64Array(cols), end = new Float64Array(cols), column = (to - from) / cols, finish = chart.makespan / chart.tick, period = chart.period / chart.tick;
   const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : between(4.5 - narrowest(), 1, 3) * column;   // so that boxes as wide as a column do not beat

@@ -39,7 +39,7 @@ function gapsBetween(chart, device, from, to) {   // the idle seconds of a devic
 
 const dependentOf = (chart, device) => ["dependency", "imbalance", "recompute", "jitter"].filter((cause) => chart.ledger[cause]?.[device] > 0);   // a gap does not tell them apart
 function idleBetween(chart, device, from, to, found) {   // adds the idle seconds of a device by cause; what a gap does not tell apart as in the device's ledger
-  const own = gapsBetween(chart, device, from, to), dependent = dependentOf(chart, device), whole = dependent.reduce((sum, cause) => sum + chart.ledger[cause][device], 0), waits = own.get("dependency") || 0;
+  const own = gapsBetween(chart, device, from, to), dependent = dependentOf(chart, device), whole = sumOf(dependent.map((cause) => chart.ledger[cause][device])), waits = own.get("dependency") || 0;
   if (whole > 0 && waits > 0) { own.delete("dependency"); for (const cause of dependent) own.set(cause, waits * chart.ledger[cause][device] / whole); }
   for (const [cause, part] of own) found.set(cause, (found.get(cause) || 0) + part);
 }
@@ -76,18 +76,19 @@ function fillRange() {
   panel.hidden = !range || !real.length;
   if (!panel.hidden) {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => sumOf(causes.values()));
+    const word = (textContent) => make("span", { className: "word", textContent });   // only where no heading has it
     const cell = (...content) => make("td", {}, ...content);
     const bar = (pieces, whole) => cell(make("span", { className: "bar" }, ...pieces.filter(([, one]) => one > 0).map(([name, one, colour]) => { const piece = swatch(colour); piece.title = `${name} ${percent(one / whole)}`; piece.style.flexBasis = `${100 * one / whole}%`; return piece; })));
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = sumOf(busy.values()), after = whole - sum - idle[at];
       const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
-      const [, symbol] = scaleOf(chart), { capacity } = chart.memory, fits = fitOf(chart, peak);
-      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, one]) => [title, one, kinds[title]]), whole), cell(`${percent(sum / whole)} busy`),
-        bar(ordered.map((cause) => [cause, causes.get(cause), theme.causes[cause]]), whole), cell(`${percent(idle[at] / whole)} idle`), cell(...words, after / whole >= 5e-4 ? `${percent(after / whole)} after its end` : ""), make("td", { style: fits && "color: var(--limit); font-weight: 700" }, `peak ${levelOf(chart, peak)}${capacity ? ` of ${levelOf(chart, capacity)}` : ""} ${symbol}${fits && ` ${fits}`}`));
+      const fits = fitOf(chart, peak);
+      return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, one]) => [title, one, kinds[title]]), whole), cell(percent(sum / whole), word(" busy")),
+        bar(ordered.map((cause) => [cause, causes.get(cause), theme.causes[cause]]), whole), cell(percent(idle[at] / whole), word(" idle")), cell(...words, after / whole >= 5e-4 ? `${percent(after / whole)} after its end` : ""), make("td", { style: fits && "color: var(--limit); font-weight: 700" }, word("peak "), peakOf(chart, peak), word(`${sharedLimit() || ""} ${ofAll(unitOf)}`), fits && ` ${fits}`));
     });
-    panel.replaceChildren(make("header", {}, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0))),
-      make("table", {}, make("tbody", {}, ...rows)));
+    const head = make("th", { colSpan: 2 }, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0)));
+    panel.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, head, ...["busy", "", "idle", "", peakHead()].map((textContent) => make("th", { textContent })))), make("tbody", {}, ...rows)));
   }
   if (focused >= 0) (panel.hidden ? canvas : panel.querySelectorAll("button")[focused]).focus();
   fit();

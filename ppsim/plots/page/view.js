@@ -1,5 +1,5 @@
 // What is seen: sizes of the canvas and of its parts, the linear axis of time, and zoom.
-const CAPS = 20, HEAD = 22, AXIS = 40, BELOW = 8, TALLEST = 160, EDGE = 12;   // pixels: captions, numbers of a schedule, axis; EDGE: at the left of names, as of the legend
+const CAPS = 20, HEAD = 22, AXIS = 24, BELOW = 8, TALLEST = 160, EDGE = 12;   // pixels: captions, numbers of a schedule, axis; EDGE: at the left of names, as of the legend
 const view = { t0: 0, t1: 1, row: 0, top: 0, y: 0 };   // time in seconds; pixels of a row (0: all fit); part of the rows that do not fit which is above; pixels that schedules are scrolled by
 const on = new Set();   // names of visible parts
 let charts = [], until = 1, chosen = null, followed = [];   // chosen: { chart, item }; followed: the chain of its waits
@@ -7,7 +7,7 @@ let canvas, context, theme = null, themeName = "light", width = 0, height = 0, a
 let kept = [];   // pixels of the charts' rows before a range was selected
 let keyed = false;   // whether a key was used after the pointer, which then shows the focus
 let viewBefore = null;   // the view before an action was brought into sight, which Escape restores
-let range = null, playing = null, hovered = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; index on the critical path
+let range = null, playing = null, hovered = null, pointed = null, step = -1, paper = false;   // seconds [from, to]; { time, since }; { chart, item }; seconds at the pointer; index on the critical path
 
 const between = (value, least, most) => Math.min(Math.max(value, least), most), sumOf = (numbers) => [...numbers].reduce((sum, one) => sum + one, 0);
 const upTo = (count) => [...Array(count).keys()];
@@ -26,7 +26,7 @@ const shown = () => Math.min(charts.length, 4);   // schedules that share the he
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
 function needed() {   // pixels of the pane before the page scrolls: legible rows, if the window has them without the tables
-  const rows = charts.slice(0, 4).reduce((sum, chart) => sum + HEAD + BELOW + chart.devices * LEGIBLE + (on.has("memory") ? 56 : 0), CAPS + AXIS);
+  const rows = CAPS + AXIS + sumOf(charts.slice(0, 4).map(({ devices }) => HEAD + BELOW + devices * LEGIBLE + (on.has("memory") ? 56 : 0)));
   const { top } = parts.pane.getBoundingClientRect(), others = [...document.querySelectorAll(".devices > summary, #measures"), parts.range, parts.status].filter((one) => one.getBoundingClientRect().top > top).reduce((sum, one) => sum + one.offsetHeight + 4, 0);
   return Math.max(Math.min(rows, window.innerHeight - top - window.scrollY - others), 170);
 }
@@ -36,9 +36,9 @@ const isBare = (chart) => chart.faulty && !isReal(chart);
 
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { row: BARE / chart.devices, rows: BARE, memory: 0 };
-  const bare = charts.filter(isBare).length, notes = charts.reduce((sum, { noted }) => sum + (noted || 0), 0), each = Math.floor((pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1)), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
+  const bare = charts.filter(isBare).length, notes = sumOf(charts.map(({ noted }) => noted || 0)), each = Math.floor((pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1)), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
   const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, over = charts.some(({ memory: { most, capacity } }) => capacity && most > capacity), most = Math.round(!alone ? 110 * tallest() : chart.devices > 16 ? 72 : 170 * tallest());
-  const memory = !on.has("memory") || each < 90 ? 0 : held ? 24 : alone && chart.devices > 16 ? most : Math.round(Math.min(each * 0.22, 56 + 34 * over));   // at least; a range's panel takes from it first: rows stay about where they are
+  const memory = !on.has("memory") || each < (phone() ? 120 : 90) ? 0 : held ? 24 : alone && chart.devices > 16 ? most : Math.round(Math.min(each * 0.22, 56 + 34 * over));   // at least; a range's panel takes from it first: rows stay about where they are
   const space = Math.max(Math.min(held || chart.devices * tallestRow(), free - memory), least), fits = Math.max(space / chart.devices, view.row), row = fits < RULES.lowest ? fits : Math.floor(fits), rows = Math.min(row * between(Math.floor(space / row + 1e-9), 1, chart.devices), space);   // whole pixels, so that numbers are alike in all rows, and whole rows
   return { row, rows, memory: memory && between(free - rows, memory, most + (view.row && row)) };   // what the rows leave
 }
@@ -57,7 +57,7 @@ function places() {   // per schedule the pixels of the canvas at which its numb
     return place;
   });
 }
-const contentHeight = () => charts.reduce((sum, chart) => { const { rows, memory } = partOf(chart); return sum + HEAD + (chart.noted || 0) + rows + memory + BELOW; }, 0);
+const contentHeight = () => sumOf(charts.map((chart) => { const { rows, memory } = partOf(chart); return HEAD + (chart.noted || 0) + rows + memory + BELOW; }));
 
 const axisTop = () => CAPS + Math.min(pane(), contentHeight() - BELOW + 6);
 

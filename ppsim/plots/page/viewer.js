@@ -27,9 +27,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   const mine = ++showing, { dataset } = document.documentElement;   // its `drawn` tells tests when the picture is complete
   delete dataset.drawn;
   extra.keep?.(every);
-  let found;
-  try { found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data)))); }
-  catch (error) { tell(`Nothing to show, in a browser of before 2023? ${error.message}`); return; }
+  const found = await Promise.all(every.map(async (data) => leftIdle(await unpacked(data))));
   if (mine !== showing) return;   // a later call has replaced this one
   const all = view.t0 === 0 && view.t1 >= until, first = !charts.some(isReal), real = found.some(isReal), open = chosen && nameOf(chosen.chart, chosen.item);
   const number = chosen ? charts.indexOf(chosen.chart) : -1, before = charts, is_new = found.some((chart, at) => chart !== charts[at]);
@@ -48,7 +46,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
-  else if (is_new) tell("", range || !options.onState ? [] : charts.flatMap(({ short, step: now }, at) => { const { step: was, short: name } = before[at] ?? {}; return was && now && was !== now && name === short ? [`${short}: ${seconds1(was)} → ${seconds1(now)}, ${signed(now / was - 1)}`] : []; }));   // what a change did
+  else if (is_new) tell("", range || !options.onState || !parts.legend.offsetHeight ? [] : charts.flatMap(({ short, step: now }, at) => { const { step: was, short: name } = before[at] ?? {}; return was && now && was !== now && name === short ? [`${short}: ${seconds1(was)} → ${seconds1(now)}, ${signed(now / was - 1)}`] : []; }));   // what a change did
   if (real) requestAnimationFrame(() => requestAnimationFrame(() => { if (mine === showing) dataset.drawn = Math.round(performance.now()); }));
 }
 
@@ -154,12 +152,13 @@ function hover(event) {
   tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
 }
 
-function hideTip() { parts.tip.style.display = parts.time.style.display = "none"; }
+function hideTip() { parts.tip.style.display = parts.time.style.display = "none"; pointTo(null); }
+function pointTo(time) { if (time !== pointed) { pointed = time; if (keyed) redraw(); else within(0, axisTop(), width, height, drawAxis); } }   // the axis has no numbers below the time at the pointer
 
 function showTime(area, x, y) {   // a line at the pointer's time through all schedules, and the time on the axis
   if (x < left() || x > rightEdge() || y < CAPS || y > axisTop() + AXIS || !charts.some(isReal)) return;
   const time = isAxis(y) ? snapped(x) : toTime(x), bands = places().map(({ rows, bottom }) => `#0000 0 ${rows - CAPS - 2}px, ${theme.text}80 0 ${bottom - CAPS - 2}px`);   // not over the numbers
-  parts.time.dataset.time = onAxis(time);
+  pointTo(time);
   parts.time.style = `display: block; left: ${area.left + toX(time)}px; top: ${area.top + CAPS}px; height: ${axisTop() - CAPS}px; background: linear-gradient(${bands}, #0000 0)`;
 }
 
@@ -177,7 +176,7 @@ function listen() {
   });
   (options.fragment ? document : canvas).addEventListener("keydown", press);   // a page of its own has the keys wherever nothing is typed
   parts.pane.addEventListener("scroll", () => { if (Math.abs(parts.pane.scrollTop - view.y) > 1) { view.y = parts.pane.scrollTop; clamp(); } });
-  const resized = () => { if (!paper) { fit(); clamp(); } };
+  const resized = () => { if (!paper) { fit(); clamp(); if (latest) hover(latest); } };
   new ResizeObserver(() => { if (parts.pane.clientHeight !== height || parts.pane.clientWidth !== width) resized(); }).observe(parts.pane);   // not for parts of a pixel
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("resize", resized);
@@ -333,7 +332,7 @@ function print() {   // draw at a high resolution on white, as wide as the paper
   const before = { row: view.row, top: view.top, y: view.y };
   Object.assign(view, { row: 0, y: 0 });
   width = 1040;
-  height = Math.min(CAPS + AXIS + charts.reduce((sum, chart) => sum + HEAD + BELOW + Math.min(chart.devices * 28, 400) + (on.has("memory") ? 60 : 0), 0), 620);
+  height = Math.min(CAPS + AXIS + sumOf(charts.map(({ devices }) => HEAD + BELOW + Math.min(devices * 28, 400) + (on.has("memory") ? 60 : 0))), 620);
   canvas.width = width * 3; canvas.height = height * 3;
   context.setTransform(3, 0, 0, 3, 0, 0);
   draw();

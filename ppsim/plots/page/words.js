@@ -116,7 +116,7 @@ function ledgerLines(chart, device) {
 
 function totalLines(chart) {   // the idle time of all devices by cause
   const causes = CAUSES.map((cause) => [cause, idlePart(chart, cause)]).filter(([, part]) => part >= 5e-4);
-  return [`${chart.short}: idle ${percent(causes.reduce((all, [, part]) => all + part, 0))} of all devices' time`, ...causes.map(([cause, part]) => `${cause}: ${percent(part)}`), ...(isNarrow() && chart.interval ? [`9 of 10 real steps: ${intervalOf(chart)}`] : [])];
+  return [`${chart.short}: idle ${percent(sumOf(causes.map(([, part]) => part)))} of all devices' time`, ...causes.map(([cause, part]) => `${cause}: ${percent(part)}`), ...(isNarrow() && chart.interval ? [`90 % of real steps: ${intervalOf(chart)}`] : [])];
 }
 
 function memoryLines(chart, device, time) {
@@ -135,7 +135,7 @@ function stepLine(chart, chain, at, number, count) {   // an action of the criti
 }
 
 function chainLine(chart, chain) {   // a summary of the chain: steps, seconds in actions, in transfers and between them
-  const sum = (items) => items.reduce((total, item) => total + chart.duration(item), 0);
+  const sum = (items) => sumOf(items.map((item) => chart.duration(item)));
   const actions = chain.filter((item) => !chart.isTransfer(item)), count = actions.length, worked = sum(actions), moved = sum(chain.filter((item) => chart.isTransfer(item)));
   const all = chart.end(chain.at(-1)) - chart.start(chain[0]), rest = all - moved - worked;
   const waits = rest > all * 1e-6 ? `, ${lengthText(rest)} between them` : "";
