@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 from ppsim.base.errors import PpsimError, shown
@@ -18,60 +20,9 @@ from ppsim.plan.resolve import repriced
 from ppsim.plan.streams import make_ports
 from ppsim.timeline import TimelineColumns
 
-COPIES = "schedule.offload, or a schedule with OFFLOAD and RELOAD"
-DATA = "layout.data or layout.context above 1"
-EXPERTS = "layout.expert above 1"
-FP8 = "layout.fp8"
-NODES = "a run on more than one node"
-RECOMPUTE = "layout.recompute"
-SLOTS = "a schedule with OVERLAP_F_B slots, such as dualpipe-v or combined-1f1b"
-R = "schedule.recompute, or a schedule with R"
-VOCABULARY = "a schedule with S and T, such as vocab-1f1b"
 # What a key needs to change something.
-NEEDS = {
-    "layout.sequence_parallel": "layout.tensor above 1",
-    "layout.overlap_tensor": "layout.tensor above 1",
-    "layout.scatter_transfers": "layout.tensor above 1 without sequence_parallel, and transfers between devices",
-    **dict.fromkeys(("layout.distributed_optimizer", "layout.sharded", "layout.overlap_data"), DATA),
-    "layout.sharded_by": f"layout.sharded, and {DATA}",
-    "layout.sharded_gradients": f"layout.distributed_optimizer without layout.sharded, and {DATA}",
-    "layout.replicas": f"layout.distributed_optimizer or layout.sharded, and {DATA}",
-    **dict.fromkeys(("layout.context_exchange", "layout.overlap_context"), "layout.context above 1"),
-    **{f"layout.{one}": EXPERTS for one in ("expert_exchange", "expert_nodes", "expert_groups", "fp8_dispatch")},
-    "layout.groups_per_token": "layout.expert_groups above 1",
-    "layout.expert_tensor": "a model with experts, and layout.tensor above 1",
-    "layout.fused_router": "a model with experts, and passes that wait for their host or sort tokens by expert",
-    "layout.grouped_experts": "a framework with a kernel for several experts, several on a GPU without `achieved`",
-    **dict.fromkeys((f"{FP8}_{one}" for one in ("experts", "head", "attention", "inputs", "gather")), FP8),
-    **dict.fromkeys(("layout.recompute_stages", "layout.recompute_blocks"), RECOMPUTE),
-    "layout.recompute": "activations to free: `selective` frees the s x s matrices of attention, which a model with "
-    "attention: full holds; `full`, or modules such as norms+activations, free others",
-    "layout.overlap": f"{SLOTS}, and collectives to hide",
-    "layout.loss_bytes": "a loss that holds more than the largest recomputed layer",
-    "layout.fused": "a device without `achieved`",
-    "hardware.network": NODES,
-    "hardware.gpus_per_node": f"{NODES}, or groups that do not fit in one",
-    "hardware.cards_per_node": f"{NODES}, and fewer cards than GPUs",
-    "hardware.node_wait": "collectives between nodes",
-    "hardware.contention": "collectives or transfers that overlap computation, on a device without `achieved`",
-    **dict.fromkeys(("hardware.host_bandwidth", "hardware.host_latency"), COPIES),
-    **dict.fromkeys([f"costs.offload_{name}" for name in ("latency", "bandwidth", "bytes", "switch")], COPIES),
-    **dict.fromkeys(("costs.vocabulary_forward", "costs.vocabulary_backward"), VOCABULARY),
-    **dict.fromkeys(("costs.vocabulary_reduce", "costs.vocabulary_statistics"), VOCABULARY),
-    "costs.backward": "a schedule with B",
-    **dict.fromkeys(("costs.input_grad", "costs.weight_grad"), "a schedule with I and W"),
-    **dict.fromkeys(("costs.recompute", "costs.input_fraction_of_activation"), R),
-    "costs.weight_grad_fraction_of_activation": "a schedule with I and W",
-    "costs.overlap": SLOTS,
-    "costs.bandwidth": "costs.transfer_bytes, and transfers between devices",
-    "costs.transfer_bytes": "costs.bandwidth or costs.activation_bytes, and transfers between devices",
-    "costs.latency": "transfers between devices",
-    "costs.optimizer_step": "optimizer: sync or post-validated",
-    "costs.slice_costs": "a schedule with slices",
-    "costs.microbatch_order": "costs.microbatch_scale",
-    "costs.activation_bytes": "weight_bytes, gradient_bytes or optimizer_bytes too",
-    **dict.fromkeys([f"costs.{name}_bytes" for name in ("weight", "gradient", "optimizer")], "costs.activation_bytes"),
-}  # fmt: skip
+_NEEDS = json.loads(files("ppsim.analysis").joinpath("needs.json").read_text(encoding="utf-8"))
+NEEDS = {key: need for need, keys in _NEEDS.items() for key in keys}
 
 
 def assumptions(timeline: TimelineColumns) -> list[str]:

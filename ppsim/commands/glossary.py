@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from json import loads
 from typing import Annotated
 
 import typer
@@ -16,46 +18,7 @@ from ppsim.commands.reporting import answer, command
 from ppsim.costs.given import PARAMETERS
 
 SCHEMA = "ppsim.glossary/1"
-WORDS = {
-    "stage": "A contiguous slice of the model's layers. There are `num_stages` of them, numbered from 0.",
-    "device": (
-        "One position in the pipeline, with one compute stream; `devices` of them, numbered from 0. With tensor or "
-        "context parallelism it represents a group of GPUs that do the same work. 'Rank', PyTorch's word, is used "
-        "only for PyTorch's formats."
-    ),
-    "device share": "1/`devices` of the model: one device's part, if each device had one equal stage.",
-    "microbatch": (
-        "A part of the batch that moves through the pipeline on its own, numbered from 0. Bidirectional schedules "
-        "share one numbering between both directions."
-    ),
-    "slice": "A part of one microbatch, cut along the sequence. Its number is `microbatch x slices` + its index.",
-    "action": "(kind, stage, microbatch): one operation of a device.",
-    "kind": "F, B, I, W, R, a transfer, a sharding action, a copy to host memory or back, or OVERLAP_F_B; see below.",
-    "schedule": "The ordered list of compute actions of each device. A schedule is data, without times.",
-    "program": "A lowered schedule: its lists also contain transfers and sharding actions.",
-    "placement": (
-        "Which device runs (stage, microbatch). It follows from the lists; common shapes are `loop` (stage s on "
-        "device s mod p), `v` (down and back up: stages r and 2p-1-r on device r), `wave` (several V) and "
-        "`bidirectional` (each stage on two devices, one for each direction)."
-    ),
-    "costs": "The seconds of each action, and the bytes that it sends and holds.",
-    "provenance": (
-        "Where a cost comes from: *given* by the caller, *derived* from a model and a device sheet, *measured* on "
-        "devices, or *default* if none of these."
-    ),
-    "timeline": "The result of a simulation: start and end of each action and transfer, as columns.",
-    "warm-up, steady part, cool-down": "The fill, the repeating part and the drain of a device's list.",
-    "transport": "How transfers queue; see below.",
-    "step, iteration": "One pass over all microbatches of a batch, up to the last action of the pipeline.",
-    "usable, headroom, tight": (
-        "Usable is a device's memory less the headroom (10 % by default), which the framework and fragments need. "
-        "A run is tight if it needs more than that, but not more than the device has."
-    ),
-    "asynchronous": (
-        "A schedule whose iterations follow each other without a drain, on several versions of the weights."
-    ),
-    "bubble": "Idle time of devices within a step; `simulate` gives it as a fraction of all device time.",
-}
+WORDS: dict[str, str] = loads(files("ppsim.commands").joinpath("words.json").read_text(encoding="utf-8"))
 
 
 @command

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.resources import files
 from typing import Any
 
 import typer.core
@@ -10,98 +12,8 @@ import typer.core
 from ppsim.base.tables import paragraph
 
 LABEL = 10  # width of a group's name
-GROUPS = {
-    "schedule": (
-        "--set", "--schedule", "--schedules", "--devices", "--microbatches", "--stages-per-device", "--option",
-        "--dispatch", "--placement", "--whole-backward", "--layers", "--slices", "--pytorch", "--with", "--work",
-    ),
-    "costs": (
-        "--forward", "--backward", "--input-grad", "--weight-grad", "--overlap", "--latency", "--transport", "--gpus",
-        "--device", "--link", "--network", "--approximate",
-    ),
-    "memory": (
-        "--recompute", "--offload", "--memory-limit", "--headroom",
-    ),
-    "search": (
-        "--free", "--only", "--over", "--framework", "--research", "--asynchronous", "--certain", "--break-even",
-        "--range", "--slow", "--fail", "--copies", "--time-limit",
-    ),
-    "measured": ("--step", "--ranges", "--steps", "--operators", "--profile"),
-    "limits": (
-        "--baseline", "--update", "--force", "--max-bubble", "--max-memory", "--max-step-time", "--tolerance-abs",
-        "--tolerance-rel", "--strict",
-    ),
-    "draw": (
-        "--gantt", "--memory", "--critical-path", "--transfers", "--theme", "--width", "--title", "--text",
-        "--ledger-chart", "--chart", "--front", "--measure",
-    ),
-    "write": ("--json", "--output", "--trace", "--csv", "--program", "--sharded", "--table", "--bubbles", "--junit"),
-    "run": ("--engine", "--store", "--workers", "--dask", "--slurm", "--host", "--port", "--no-browser"),
-    "more": ("--verbose", "--costs", "--ledger", "--help"),
-}  # fmt: skip
-EXAMPLES = {
-    "simulate": (
-        "my.yaml",
-        "my.yaml --schedule zb-h1 --gantt step.html",
-        "--schedule 1f1b --devices 4 --microbatches 8 --text",
-    ),
-    "compare": ("my.yaml", "my.yaml --schedules 1f1b,zb-h1,zb-v --gantt all.html", "my.yaml --headroom 20%"),
-    "sweep": (
-        "my.yaml --over schedule.microbatches=8:128:x2",
-        "my.yaml --over schedule.name=1f1b,zb-h1 --over layout.tensor=4,8 --table all.csv",
-        "my.yaml --over schedule.microbatches=8:64:x2 --measure mfu --chart mfu.pdf",
-    ),
-    "what-if": (
-        "my.yaml --set hardware.link.bandwidth=900GB/s",
-        "my.yaml --slow 2=1.2",
-        "my.yaml --break-even zb-h1 vs 1f1b --over latency",
-    ),
-    "choose": ("my.yaml", "my.yaml --framework Megatron-LM -o best.yaml", "my.yaml --free layout.tensor"),
-    "advise": ("my.yaml", "my.yaml --framework PyTorch", "my.yaml --headroom 5% -v"),
-    "fits": ("my.yaml", "my.yaml --set layout.tensor=8 --set layout.context=1", "my.yaml --headroom 20% -v"),
-    "check": (
-        "configs/*.yaml --baseline baseline.json",
-        "configs/*.yaml --baseline baseline.json --update",
-        "my.yaml --max-bubble 30% --max-memory 72GB --junit report.xml",
-    ),
-    "optimum": (
-        "--devices 4 --microbatches 8",
-        "--devices 4 --microbatches 8 --memory-limit 4 --csv best.csv",
-        "--devices 3 --microbatches 6 --placement v --time-limit 20",
-    ),
-    "fill": (
-        "my.yaml --work 40ms,6GB",
-        "my.yaml --with items.yaml --gantt filled.html",
-        "my.yaml --work 10ms --table pieces.csv",
-    ),
-    "lengths": (
-        "my.yaml",
-        "my.yaml --set lengths.file=lengths.txt",
-        "my.yaml --set lengths.batches=100 --json lengths.json",
-    ),
-    "calibrate": (
-        "trace.json -o profile.yaml",
-        "--steps runs.yaml -o calibration.yaml",
-        "--operators measured.json -o device.yaml",
-    ),
-    "evaluate": (
-        "trace.json --profile profile.yaml",
-        "a.json b.json --profile profile.yaml --chart errors.svg",
-        "trace.json --profile profile.yaml --csv actions.csv",
-    ),
-    "explain": ("trace.json", "dump my.yaml --gantt step.html", "dump --step 3 --profile costs.yaml"),
-    "import": (
-        "megatron train.sh -o my.yaml",
-        "torchtitan job.toml --gpus 64 -o my.yaml",
-        "megatron train.sh --device 'H200 SXM' --strict -o my.yaml",
-    ),
-    "export": ("my.yaml", "my.yaml -o train.sh", "my.yaml --framework Primus -o train.yaml"),
-    "explore": ("", "my.yaml", "my.yaml --port 8080 --no-browser"),
-    "list": ("", "zb-h1", "-v"),
-    "validate": ("order.csv", "order.csv --pytorch", "order.csv --slices 4 --json report.json"),
-    "glossary": ("", "bubble_ratio", "imbalance"),
-    "hardware": ("", "-v", "--costs"),
-}
+_TEXTS = json.loads(files("ppsim.commands").joinpath("help.json").read_text(encoding="utf-8"))
+GROUPS, EXAMPLES = _TEXTS["groups"], _TEXTS["examples"]  # options by group, and arguments by command
 
 
 class Command(typer.core.TyperCommand):
