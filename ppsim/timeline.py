@@ -194,11 +194,11 @@ class TimelineColumns(Columns):
         """The copies of activations back from host memory, like `offloads`."""
         return self._copies(RELOADS)
 
-    def _copies(self, way: int) -> StreamSpans:
+    def _copies(self, direction: int) -> StreamSpans:
         copies = self.plan.copies
         if copies is None:
             return NOTHING
-        mine = copies.way == way
+        mine = copies.direction == direction
         columns = (copies.device, copies.stage, self.copy_start, self.copy_end, copies.microbatch)
         return StreamSpans(*(column[mine] for column in columns))
 

@@ -30,7 +30,7 @@ def gained_of_transfers(run):
 
 def gained_of_copies(run, kind):
     copies = run.plan.copies
-    longer = copies.seconds + STEP * (copies.way == (kind == "RELOAD"))
+    longer = copies.seconds + STEP * (copies.direction == (kind == "RELOAD"))
     return (rerun(run, copies=dataclasses.replace(copies, seconds=longer)).makespan - run.makespan) / STEP
 
 

@@ -132,10 +132,10 @@ def _copy_bounds(
     at = copies.stage, copies.microbatch
     forward, user = row_tables(run.schedule)[0][at], first_users(run.schedule)[at]
     away = seconds_away(run.plan)[at] - copies.seconds
-    is_out = copies.way == OFFLOADS
+    is_out = copies.direction == OFFLOADS
     head = before[forward] + lengths[forward] + np.where(is_out, 0.0, away)
     tail = lengths[user] + after[user] + np.where(is_out, away, 0.0)
-    line = np.where(copies.line >= 0, copies.line, copies.lines + 2 * copies.device + copies.way)
+    line = np.where(copies.line >= 0, copies.line, copies.lines + 2 * copies.device + copies.direction)
     _, first, number = np.unique(line, return_index=True, return_inverse=True)
     heads, tails = np.full((2, len(first)), np.inf)
     np.minimum.at(heads, number, head)

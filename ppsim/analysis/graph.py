@@ -279,7 +279,7 @@ def _stream_nodes(run: TimelineColumns, node: np.ndarray) -> tuple[_Streams, lis
         step = add(OPTIMIZER, plan.optimizer_seconds, run.step_start, run.step_end, devices, -1, -1)
         edges += _optimizer_edges(run, node, reduced, barrier, step)
     if (copies := plan.copies) is not None:
-        kind = np.where(copies.way == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
+        kind = np.where(copies.direction == RELOADS, Kind.RELOAD, Kind.OFFLOAD)
         add_stream(kind, copies, run.copy_start, run.copy_end, copies.microbatch)
     if (barriers := plan.barriers) is not None:
         own = add(COLLECTIVE, barriers.seconds, run.barrier_start, run.barrier_end, -1, -1, barriers.microbatch)

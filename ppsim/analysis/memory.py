@@ -128,7 +128,7 @@ def _activation_changes(run: TimelineColumns, holding: ActivationMemory, first: 
         _changes(device, run.row_start[rows], adds),
     ]
     if copies is not None:
-        back = np.flatnonzero(copies.way == RELOADS)
+        back = np.flatnonzero(copies.direction == RELOADS)
         out, own, host = copies.origin[back], copies.device[back], copies.host[back]
         amount = _moved_fraction(run) * holding.parts(copies.stage[back], copies.microbatch[back])[0]
         holder = np.concatenate([own, host, host, own])
@@ -211,7 +211,7 @@ def _moved_fraction(run: TimelineColumns) -> np.ndarray:
     """Return the fraction of the activation that each copy back moves."""
     copies = run.plan.copies
     assert copies is not None  # noqa: S101 - callers look at the copies
-    back = np.flatnonzero(copies.way == RELOADS)
+    back = np.flatnonzero(copies.direction == RELOADS)
     to_host = copies.host[back] == HOST_MEMORY
     return moved_fraction(run.schedule, run.table, copies.stage[back], copies.microbatch[back], to_host)
 

@@ -97,13 +97,13 @@ def explain(
     costs = None
     with suppress(CostError):  # some stage has no recorded time
         costs = calibrate([trace])
-    found = study.explain(steps.timeline, run, framework=framework, profile=costs, trace=trace)
-    found = replace(found, notes=[*steps.in_words, *found.notes])
+    explanation = study.explain(steps.timeline, run, framework=framework, profile=costs, trace=trace)
+    explanation = replace(explanation, notes=[*steps.in_words, *explanation.notes])
     write_files(
         (profile, lambda path: write_profile(costs or calibrate([trace]), path)),
-        (gantt, lambda path: _draw(found, steps, path, drawing)),
+        (gantt, lambda path: _draw(explanation, steps, path, drawing)),
     )
-    answer(found.to_dict(), json, lambda: "\n".join(_answer(found, steps.in_words, verbose)))
+    answer(explanation.to_dict(), json, lambda: "\n".join(_answer(explanation, steps.in_words, verbose)))
 
 
 class _Steps:
@@ -143,57 +143,57 @@ class _Steps:
         shown, count = self.numbers.index(self.shown), max(MAX_ACTIONS // len(chosen.timeline.row_start), 3)
         extremes = int(self.seconds.argmin()), int(self.seconds.argmax())
         wanted = dict.fromkeys([shown, *extremes, *range(len(self.numbers))])
-        found = {index: chosen if index == shown else self.reading(self.numbers[index]) for index in [*wanted][:count]}
-        timelines = {index: (one.timeline, one.marks) for index, one in found.items()}
+        steps = {index: chosen if index == shown else self.reading(self.numbers[index]) for index in [*wanted][:count]}
+        timelines = {index: (step.timeline, step.marks) for index, step in steps.items()}
         return Iterations(self.numbers, self.seconds.tolist(), shown, timelines)
 
 
-def _draw(found: Explanation, steps: _Steps, path: Path, drawing: dict[str, Any]) -> None:
+def _draw(explanation: Explanation, steps: _Steps, path: Path, drawing: dict[str, Any]) -> None:
     """Draw the measured Gantt chart above the simulated one; without a config, the costs are the step's medians.
 
     A page can show the other steps too, marks what is slow, and has the other pipelines of the job.
     """
     if not is_page(path):
         numbers = steps.range.replace("-", "–")
-        drawing.setdefault("title", f"{found.heading}, measured step {steps.shown} (of {numbers})")
-        save_figure(lambda: found.plot(**drawing), path)
+        drawing.setdefault("title", f"{explanation.heading}, measured step {steps.shown} (of {numbers})")
+        save_figure(lambda: explanation.plot(**drawing), path)
         return
-    drawn, others, name = found.drawn, steps.trace.others[:MAX_PIPELINES], Path(steps.trace.path).stem
+    drawn, others, name = explanation.drawn, steps.trace.others[:MAX_PIPELINES], Path(steps.trace.path).stem
     titles = [*drawn, *(f"measured, ranks {', '.join(map(str, one.document['ranks']))}" for one in others)]
-    is_named = name == found.heading.split(",")[0]
-    drawing.setdefault("title", found.heading if is_named else f"{name}: {found.heading}")
+    is_named = name == explanation.heading.split(",")[0]
+    drawing.setdefault("title", explanation.heading if is_named else f"{name}: {explanation.heading}")
     save_gantt(
         [*drawn.values(), *(Timeline.of(one.timeline()) for one in others)], path, titles=titles,
-        shown=("differences", "ledger"), marks=[found.step.marks], words=_page(found, steps.in_words),
-        lead=_lead(found, f"step {steps.shown}" if len(steps.numbers) > 1 else "the step"),
-        iterations=steps.on_page(found.step), **drawing,
+        shown=("differences", "ledger"), marks=[explanation.step.marks], words=_page(explanation, steps.in_words),
+        lead=_lead(explanation, f"step {steps.shown}" if len(steps.numbers) > 1 else "the step"),
+        iterations=steps.on_page(explanation.step), **drawing,
     )  # fmt: skip
 
 
-def _answer(found: Explanation, steps: list[str], verbose: bool) -> Iterator[str]:
+def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> Iterator[str]:
     """Yield the lines of the answer: the step, its idle time, what would shorten it, and how far to trust this.
 
     `verbose` adds the tables and notes.
     """
-    yield from [found.heading] * verbose
-    gains = [(seconds_text(seconds, DIGITS) if seconds else "", text) for seconds, text in _gains(found)]
+    yield from [explanation.heading] * verbose
+    gains = [(seconds_text(seconds, DIGITS) if seconds else "", text) for seconds, text in _gains(explanation)]
     labelled = [("gain" * (not number), *gain) for number, gain in enumerate(gains)]
-    yield from with_remarks([*_facts(found, steps), ("", "", ""), *labelled, _trust(found, verbose)])
-    for rows in _tables(found).values() if verbose else ():
+    yield from with_remarks([*_facts(explanation, steps), ("", "", ""), *labelled, _trust(explanation, verbose)])
+    for rows in _tables(explanation).values() if verbose else ():
         is_text = {number for number, cell in enumerate(rows[0].values()) if isinstance(cell, str)}
         lines = [[_cell(head, cell) for head, cell in row.items()] for row in rows[:MAX_ROWS]]
         yield from ("", *aligned([[*map(str.strip, rows[0])], *lines], is_text), *more_lines(len(rows) - MAX_ROWS, ""))
     yield from [""] * verbose
-    yield from (line for note in _notes(found, steps) if verbose for line in paragraph(note))
+    yield from (line for note in _notes(explanation, steps) if verbose for line in paragraph(note))
 
 
-def _page(found: Explanation, steps: list[str]) -> str:
+def _page(explanation: Explanation, steps: list[str]) -> str:
     """Return gains, facts, tables, better schedule, notes as HTML, without idle time by cause, which the page shows."""
-    tables = {name: rows for name, rows in _tables(found).items() if name != "idle"}
-    gains = [{**row, "that is": _suspects(found, str(row[VARIANT]))} for row in tables.pop("variants")]
-    facts = html_table(("measured run", "value", "remark"), [*_facts(found, steps), _trust(found, verbose=True)])
-    parts = [_html(gains), facts, *map(_html, tables.values())]
-    notes = [f"Better schedule: {_schedule_gain(found)[1]}", *_notes(found, steps)]
+    tables = {name: rows for name, rows in _tables(explanation).items() if name != "idle"}
+    gains = [{**row, "that is": _suspects(explanation, str(row[VARIANT]))} for row in tables.pop("variants")]
+    facts = [*_facts(explanation, steps), _trust(explanation, verbose=True)]
+    parts = [_html(gains), html_table(("measured run", "value", "remark"), facts), *map(_html, tables.values())]
+    notes = [f"Better schedule: {_schedule_gain(explanation)[1]}", *_notes(explanation, steps)]
     parts += [f"<p>{escaped(note[0].upper() + note[1:])}</p>" for note in notes]
     return "".join(parts).replace(" %", f"{NO_BREAK}%")
 
@@ -213,12 +213,12 @@ def _cell(head: str, value: str | float | None) -> str:
     return value_text(value, UNITS.get(head, "seconds"))
 
 
-def _facts(found: Explanation, steps: list[str]) -> Iterator[Fact]:
+def _facts(explanation: Explanation, steps: list[str]) -> Iterator[Fact]:
     """Yield the measured and the simulated step, idle time by cause, and the facts that the recording gives."""
-    measured, run, whole = found.measured, found.simulated, found.measured.makespan
+    measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
     yield "step", seconds_text(whole, DIGITS), "; ".join(["measured", *steps])
     if run:
-        causes = sorted(found.difference.items(), key=lambda item: -abs(item[1]))
+        causes = sorted(explanation.difference.items(), key=lambda item: -abs(item[1]))
         texts = [f"{cause} {_cell('step', seconds)}" for cause, seconds in causes if abs(seconds) > SAME * whole]
         reasons = [f"measured - simulated: {', '.join(texts)}"] * bool(texts)
         reasons += [f"memory {memory}" for memory in [memory_text(run)] if memory]
@@ -227,7 +227,7 @@ def _facts(found: Explanation, steps: list[str]) -> Iterator[Fact]:
     causes = [cause for cause, share in shares.items() if share > SAME * sum(shares.values())]
     idle = ", ".join(f"{cause} {percent_text(shares[cause])}" for cause in causes) or "none"
     yield "bubble", percent_text(measured.bubble_fraction), f"idle / total device time: {idle}"
-    family, recorded = found.recognized, found.steps
+    family, recorded = explanation.recognized, explanation.steps
     if family is None:
         yield "family", "none", "no family has these actions on these devices"
     else:
@@ -240,26 +240,26 @@ def _facts(found: Explanation, steps: list[str]) -> Iterator[Fact]:
     if recorded is not None and recorded.between is not None:
         remark = "median time between two steps: optimizer, data, exposed reductions"
         yield "between", seconds_text(recorded.between, DIGITS), remark
-    if found.pipelines:
-        slowest = max(found.pipelines, key=lambda one: one.step)
-        remark = f"slowest of {counted(len(found.pipelines), 'other pipeline')} of the job: {_ranks(slowest)}"
+    if explanation.pipelines:
+        slowest = max(explanation.pipelines, key=lambda one: one.step)
+        remark = f"slowest of {counted(len(explanation.pipelines), 'other pipeline')} of the job: {_ranks(slowest)}"
         yield "others", seconds_text(slowest.step, DIGITS), remark
 
 
-def _gains(found: Explanation) -> Iterator[tuple[float, str]]:
+def _gains(explanation: Explanation) -> Iterator[tuple[float, str]]:
     """Yield the step of the better schedule, then of each shorter hypothetical one, and what is known of it."""
-    yield _schedule_gain(found)
-    for seconds, name in _shorter_variants(found):
-        yield seconds, f"{_against(seconds, found.measured.makespan)}  {name}: {_suspects(found, name)}"
+    yield _schedule_gain(explanation)
+    for seconds, name in _shorter_variants(explanation):
+        yield seconds, f"{_against(seconds, explanation.measured.makespan)}  {name}: {_suspects(explanation, name)}"
 
 
-def _schedule_gain(found: Explanation) -> tuple[float, str]:
+def _schedule_gain(explanation: Explanation) -> tuple[float, str]:
     """Return the step of the better schedule and what is known of it; 0 s if there is none."""
-    better = found.better
+    better = explanation.better
     if better is None:
         return 0.0, "no schedule that can be run is faster within this activation peak"
     change = _against(better.step, better.step_now)
-    if abs(better.step_now / found.measured.makespan - 1) > SAME:
+    if abs(better.step_now / explanation.measured.makespan - 1) > SAME:
         change += f" of a step of {seconds_text(better.step_now, DIGITS)}"
     sure = "" if better.certain or better.interval is None else "; uncertain, as the intervals overlap"
     return better.step, (
@@ -268,24 +268,24 @@ def _schedule_gain(found: Explanation) -> tuple[float, str]:
     )
 
 
-def _shorter_variants(found: Explanation) -> list[tuple[float, str]]:
+def _shorter_variants(explanation: Explanation) -> list[tuple[float, str]]:
     """Return the hypothetical steps that are shorter, and their names, the shortest first."""
-    longest = (1 - SAME) * found.measured.makespan
-    return sorted((step, name) for name, step in found.variants.items() if VARIANTS[name] and step < longest)
+    longest = (1 - SAME) * explanation.measured.makespan
+    return sorted((step, name) for name, step in explanation.variants.items() if VARIANTS[name] and step < longest)
 
 
-def _suspects(found: Explanation, variant: str) -> str:
+def _suspects(explanation: Explanation, variant: str) -> str:
     """Return what a hypothetical step lacks; the costliest slow parts of this kind if there are some."""
-    slow = [one.in_words for one in found.slow if one.what in SUSPECTS.get(variant, ())]
+    slow = [one.in_words for one in explanation.slow if one.what in SUSPECTS.get(variant, ())]
     return "; ".join(slow[:MAX_SUSPECTS]) or VARIANTS[variant]
 
 
-def _lead(found: Explanation, step: str) -> str:
+def _lead(explanation: Explanation, step: str) -> str:
     """Return what costs most, or the better schedule if it gains more, and how rough this is; "" if nothing does."""
-    better, whole = found.better, found.measured.makespan
+    better, whole = explanation.better, explanation.measured.makespan
     gains = []
-    for seconds, name in _shorter_variants(found)[:1]:
-        why = _suspects(found, name)
+    for seconds, name in _shorter_variants(explanation)[:1]:
+        why = _suspects(explanation, name)
         because = f": {why}" * (why != VARIANTS[name])
         gains.append((seconds / whole, f"{COSTS[name]} {percent_text(1 - seconds / whole)} of {step}{because}"))
     if better:
@@ -293,24 +293,24 @@ def _lead(found: Explanation, step: str) -> str:
         gains.append((share, f"{better.schedule} would take {percent_text(1 - share)} less time{sure}"))
     if not gains:
         return ""
-    rough = f"; rough, as the step replayed from its own times is {_against(found.replayed, whole)} off"
-    return min(gains)[1] + rough * (ROUGH in found.notes)
+    rough = f"; rough, as the step replayed from its own times is {_against(explanation.replayed, whole)} off"
+    return min(gains)[1] + rough * (ROUGH in explanation.notes)
 
 
-def _trust(found: Explanation, verbose: bool) -> Fact:
+def _trust(explanation: Explanation, verbose: bool) -> Fact:
     """Return how far the step replayed from its own times is off, and what warns of it."""
-    replayed = f"replayed from its own times: {seconds_text(found.replayed, DIGITS)}"
-    warnings = [note for note in found.notes if note == ROUGH or note.startswith(OUTSIDE)]
+    replayed = f"replayed from its own times: {seconds_text(explanation.replayed, DIGITS)}"
+    warnings = [note for note in explanation.notes if note == ROUGH or note.startswith(OUTSIDE)]
     more = [] if verbose else [*warnings, "-v prints every cause, suspect and assumption"]
-    return "trust", _against(found.replayed, found.measured.makespan), "; ".join([replayed, *more])
+    return "trust", _against(explanation.replayed, explanation.measured.makespan), "; ".join([replayed, *more])
 
 
-def _notes(found: Explanation, steps: list[str]) -> Iterator[str]:
+def _notes(explanation: Explanation, steps: list[str]) -> Iterator[str]:
     """Yield the time in transfers, whether no part is slow, and the notes of the explanation."""
-    total, exposed = (seconds_text(found.communication[name], DIGITS) for name in ("total", "exposed"))
+    total, exposed = (seconds_text(explanation.communication[name], DIGITS) for name in ("total", "exposed"))
     yield f"{total} in transfers of all devices; exposed (the device only waits for one): {exposed}"
-    yield from ["no stage, microbatch, link or action stands out"] * (not found.slow)
-    yield from (note for note in found.notes if note not in steps)
+    yield from ["no stage, microbatch, link or action stands out"] * (not explanation.slow)
+    yield from (note for note in explanation.notes if note not in steps)
 
 
 def _against(seconds: float, before: float) -> str:
@@ -322,11 +322,11 @@ def _ranks(pipeline: Pipeline) -> str:
     return f"ranks {first_names(list(map(str, pipeline.ranks)), MAX_RANKS)}"
 
 
-def _tables(found: Explanation) -> dict[str, Rows]:
+def _tables(explanation: Explanation) -> dict[str, Rows]:
     """Return the tables that have rows, by name."""
-    measured, run, whole = found.measured, found.simulated, found.measured.makespan
-    difference = {cause: seconds for cause, seconds in found.difference.items() if abs(seconds) > 1e-6 * whole}
-    difference |= {"all": sum(found.difference.values())} if found.difference else {}
+    measured, run, whole = explanation.measured, explanation.simulated, explanation.measured.makespan
+    difference = {cause: seconds for cause, seconds in explanation.difference.items() if abs(seconds) > 1e-6 * whole}
+    difference |= {"all": sum(explanation.difference.values())} if explanation.difference else {}
     idle = {name: {**one.ledger().by_cause, "all": float(one.device_idle.sum())}
             for name, one in (("measured", measured), ("simulated", run)) if one}  # fmt: skip
     idle_rows = [
@@ -337,7 +337,7 @@ def _tables(found: Explanation) -> dict[str, Rows]:
     tables = {
         "pipelines": [
             {"other pipelines": _ranks(one), "median step": one.step, "bubble": one.bubble_fraction}
-            for one in sorted(found.pipelines, key=lambda one: -one.step)
+            for one in sorted(explanation.pipelines, key=lambda one: -one.step)
         ],
         "difference": [
             {"measured - simulated": cause, "step": seconds, "": study.DIFFERENCE.get(cause, "")}
@@ -346,12 +346,13 @@ def _tables(found: Explanation) -> dict[str, Rows]:
         "idle": idle_rows,
         "variants": [
             {VARIANT: name, "time": seconds, "change": seconds / whole - 1 if whole else None}
-            for name, seconds in found.variants.items()
+            for name, seconds in explanation.variants.items()
         ],
         "slow": [
-            {"slower than it should be": one.what, "where": one.where, **_excess(one, "expected")} for one in found.slow
+            {"slower than it should be": one.what, "where": one.where, **_excess(one, "expected")}
+            for one in explanation.slow
         ],
-        "stalls": [{"long wait before": one.where, **_excess(one, "usual")} for one in found.stalls],
+        "stalls": [{"long wait before": one.where, **_excess(one, "usual")} for one in explanation.stalls],
     }
     return {name: rows for name, rows in tables.items() if rows}
 

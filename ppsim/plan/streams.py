@@ -23,15 +23,15 @@ OPTIMIZERS = ("sync", POST_VALIDATED)
 class SideStream(DeviceLists, EqualColumns):
     """Items of work that overlap the rows, in program order.
 
-    A device posts an item when the compute actions before it have ended. A device runs the items of one way one after
-    the other; gathers and reductions have one way each, copies have two. The first row of a gather's stage after the
+    A device posts an item when the compute actions before it have ended. Items of one direction run one after the other
+    on a device; gathers and reductions have one direction each, copies two. The first row of a gather's stage after the
     post waits for the gather; no row waits for a reduction.
     """
 
     offsets: np.ndarray  # int64 (devices + 1,): device d owns items `offsets[d]:offsets[d + 1]`
     # all other columns: one entry per item
     stage: np.ndarray  # int32
-    way: np.ndarray  # int8
+    direction: np.ndarray  # int8
     before: np.ndarray  # int32: first row of its device after the post
     after: np.ndarray  # int32: the item whose end it waits for too, or -1
     user: np.ndarray  # int32: the row that waits for it, or -1
@@ -40,9 +40,9 @@ class SideStream(DeviceLists, EqualColumns):
 
     @property
     def previous(self) -> np.ndarray:
-        """The item before each one of its device and way, or -1; int64."""
-        order = np.lexsort((self.way, self.device))  # stable, so in program order
-        same = (np.diff(self.way[order]) == 0) & (np.diff(self.device[order]) == 0)
+        """The item before each one of its device and direction, or -1; int64."""
+        order = np.lexsort((self.direction, self.device))  # stable, so in program order
+        same = (np.diff(self.direction[order]) == 0) & (np.diff(self.device[order]) == 0)
         previous = np.full(len(order), -1, np.int64)
         previous[order[1:][same]] = order[:-1][same]
         return previous
@@ -82,7 +82,7 @@ def find_reductions(program: ScheduleColumns, table: CostTable) -> SideStream | 
 def _of_stages(
     program: ScheduleColumns, row: np.ndarray, before: np.ndarray, user: np.ndarray, seconds: np.ndarray
 ) -> SideStream:
-    """Return the stream of one way for the stages of some rows of a program; `seconds` has an entry per stage."""
+    """Return the stream of one direction for the stages of some rows of a program; `seconds` has an entry per stage."""
     offsets, stage, none = np.searchsorted(row, program.offsets), program.stage[row], np.full(len(row), -1, np.int32)
     return SideStream(offsets, stage, np.zeros(len(row), np.int8), before, none, user, none, seconds[stage])
 
@@ -118,18 +118,18 @@ def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
 
 
-OFFLOADS, RELOADS = 0, 1  # ways of copies
+OFFLOADS, RELOADS = 0, 1  # directions of copies
 
 
 @dataclass(frozen=True, eq=False)
 class Copies(SideStream):
-    """The OFFLOADs and RELOADs, and the moves of evicted activations; a device has one copy engine per way.
+    """The OFFLOADs and RELOADs, and the moves of evicted activations; a device has one copy engine per direction.
 
     A RELOAD also waits for the end of its OFFLOAD, unless an earlier RELOAD does. A RELOAD from another device waits
     for every OFFLOAD posted before it, because it takes their memory. The first R or backward of an activation waits
     for its RELOAD. An F on a device that evicts waits until the OFFLOADs before it have freed as much memory as if
-    moves took no time. If neighbours share a switch, a copy that could start joins the switch's line for its way. The
-    line lets one copy through at a time, first come, first served; at equal times the lower device, then list order.
+    moves took no time. If neighbours share a switch, a copy that could start joins the switch's line of its direction,
+    which lets one copy through at a time, first come, first served; at equal times the lower device, then list order.
     """
 
     microbatch: np.ndarray  # int32
@@ -146,21 +146,21 @@ def find_copies(program: ScheduleColumns, table: CostTable) -> Copies | None:
     if not found.size:
         return None
     order = np.lexsort((found[1], found[0]))  # stable: copies before the same row stay in program order
-    device, before, way, stage, microbatch, host = found[:, order]
-    reloads = way == RELOADS
+    device, before, direction, stage, microbatch, host = found[:, order]
+    reloads = direction == RELOADS
     cell = stage.astype(np.int64) * compute.microbatches + microbatch
     offload_of = np.full(compute.num_stages * compute.microbatches, -1, np.int32)
     offload_of[cell[~reloads]] = np.flatnonzero(~reloads)
     origin = np.where(reloads, offload_of[cell], -1)
-    last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(way))))
+    last_offload = np.maximum.accumulate(np.where(reloads, -1, np.arange(len(direction))))
     user = np.where(reloads, first_users(compute)[stage, microbatch], -1)
     awaited, first = np.unique(np.where(reloads & (host != HOST_MEMORY), last_offload, origin), return_index=True)
-    after = np.full(len(way), -1, np.int32)  # of copies that wait for the same OFFLOAD, the first one
+    after = np.full(len(direction), -1, np.int32)  # of copies that wait for the same OFFLOAD, the first one
     after[first] = awaited
     copies = Copies(
         np.searchsorted(device, np.arange(compute.devices + 1)),
         stage,
-        way.astype(np.int8),
+        direction.astype(np.int8),
         before,
         after,
         _with_waiting_forwards(compute, user, device, before, reloads) if len(compute.evicted) else user,
@@ -201,11 +201,11 @@ def _with_waiting_forwards(
 
 
 def _copies_in_lists(program: ScheduleColumns) -> np.ndarray:
-    """Return device, next row, way, stage, microbatch and host of the OFFLOADs and RELOADs, int32 (6, copies)."""
+    """Return device, next row, direction, stage, microbatch and host of the OFFLOADs and RELOADs, int32 (6, copies)."""
     row = np.flatnonzero(is_copy(program.kind))
     before = np.cumsum(program.kind < FIRST_TRANSFER)[row]
-    way, host = program.kind[row] == Kind.RELOAD, np.full(len(row), HOST_MEMORY)
-    return np.stack([program.device[row], before, way, program.stage[row], program.microbatch[row], host]).astype(
+    direction, host = program.kind[row] == Kind.RELOAD, np.full(len(row), HOST_MEMORY)
+    return np.stack([program.device[row], before, direction, program.stage[row], program.microbatch[row], host]).astype(
         np.int32
     )
 
@@ -218,9 +218,9 @@ def _moves_of_evicted(compute: ScheduleColumns) -> np.ndarray:
     stage, microbatch, host = compute.evicted.T
     forward, user = row_tables(compute)[0][stage, microbatch], first_users(compute)[stage, microbatch]
     before = np.concatenate([forward + 1, np.maximum(user - 1, forward + 1)])
-    way = np.repeat([OFFLOADS, RELOADS], len(stage))
+    direction = np.repeat([OFFLOADS, RELOADS], len(stage))
     device, stage, microbatch, host = np.tile([compute.device[forward], stage, microbatch, host], 2)
-    return np.stack([device, before, way, stage, microbatch, host]).astype(np.int32)
+    return np.stack([device, before, direction, stage, microbatch, host]).astype(np.int32)
 
 
 def first_users(compute: ScheduleColumns) -> np.ndarray:
@@ -233,7 +233,8 @@ def with_costs(copies: Copies, compute: ScheduleColumns, table: CostTable) -> Co
     """Return the copies with their seconds and their switches under the costs of a table."""
     neighbours = table.offload_switch or 1
     switched = (copies.host == HOST_MEMORY) & (neighbours > 1)
-    line = np.where(switched, 2 * (copies.device // neighbours) + copies.way, -1).astype(np.int32)
-    sender, receiver = np.where(copies.way == OFFLOADS, [copies.device, copies.host], [copies.host, copies.device])
+    line = np.where(switched, 2 * (copies.device // neighbours) + copies.direction, -1).astype(np.int32)
+    ends = copies.device, copies.host
+    sender, receiver = np.where(copies.direction == OFFLOADS, ends, ends[::-1])
     moved = moved_bytes(compute, table, copies.stage, copies.microbatch, copies.host == HOST_MEMORY)
     return replace(copies, line=line, seconds=copy_seconds(table, sender, receiver, moved))
