@@ -304,6 +304,18 @@ def test_cuda_graphs_of_routers_leave_a_host_what_follows_the_first_message_of_a
         qwen3_30b(cuda_graphs="attention")
 
 
+def test_a_host_starts_each_part_of_a_ring_unless_its_attention_lasts_longer():
+    def starts(context, size, **layout):
+        setup = costs(framework="megatron-core", context=context, microbatch_size=size, **layout)
+        return host_seconds(setup, setup.model.layers[1]), setup.work(setup.model.layers[1]).core
+
+    plain, _ = starts(1, 1)
+    ring, core = starts(8, 1)
+    added = 7 * 32 * START - core, 7 * 25 * START - 2.5 * core
+    assert [after - before for before, after in zip(plain, ring, strict=True)] == pytest.approx(added)
+    assert starts(8, 10**5)[0] == starts(8, 1, context_exchange="gather")[0] == plain
+
+
 def test_a_host_starts_more_of_latent_attention_shared_experts_and_plain_exchanges():
     def starts(expert: int = 16, **model: Any) -> tuple[float, float]:
         config = qwen3_30b(fused_router=True, expert=expert).changed(

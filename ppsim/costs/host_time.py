@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ppsim.costs.layers import Layer
 from ppsim.costs.networks import group_of
+from ppsim.costs.operators import SCORES_AGAIN
 from ppsim.costs.setup import Setup
 
 # Seconds to prepare and launch one product or cast of one expert: 8 of 128 tokens, which take the GPU 1 µs each, last
@@ -59,8 +60,10 @@ def host_seconds(setup: Setup, layer: Layer, recompute: str = "none") -> tuple[f
     launch, expert_launch = launch_seconds(setup), _expert_launch(setup)
     launches = block_launches(setup, layer) if layer.recomputable else (0, 0)
     forward, backward = (
-        count * launch + experts * expert_launch
-        for count, experts in zip(launches, expert_launches(setup, layer), strict=True)
+        count * launch + experts * expert_launch + ring
+        for count, experts, ring in zip(
+            launches, expert_launches(setup, layer), ring_seconds(setup, layer), strict=True
+        )
     )
     again = layer.repeated(recompute)
     return forward, backward + (host_seconds(setup, again)[0] if again else 0.0)
@@ -87,6 +90,19 @@ def block_launches(setup: Setup, layer: Layer) -> tuple[float, float]:
         if layout.extra_permutes(setup.model):
             launches.append((exchange_fraction * host.exchange[0], exchange_fraction * host.exchange[1]))
     return sum(forward for forward, _ in launches), sum(backward for _, backward in launches)
+
+
+def ring_seconds(setup: Setup, layer: Layer) -> tuple[float, float]:
+    """Return the host's seconds in F and in B for the parts of a ring of context parallelism, beyond its attention's.
+
+    The first part is that of a block without a ring. A GPU that attends for longer than its host starts the parts hides
+    them, also if hosts later wait for numbers of tokens.
+    """
+    layout, ring, launch = setup.layout, setup.layout.run_by.facts.host.ring, launch_seconds(setup)
+    if layout.context == 1 or layout.chosen("context_exchange") != "ring" or not (layer.attention_core and launch):
+        return 0.0, 0.0
+    core, parts = setup.work(layer).core, layout.context - 1
+    return max(parts * ring[0] * launch - core, 0.0), max(parts * ring[1] * launch - 2 * SCORES_AGAIN * core, 0.0)
 
 
 def expert_launches(setup: Setup, layer: Layer) -> tuple[float, float]:

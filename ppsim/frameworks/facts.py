@@ -39,6 +39,8 @@ class Host(NamedTuple):
     latent: tuple[float, float] = (0, 0)
     shared: tuple[float, float] = (0, 0)
     exchange: tuple[float, float] = (0, 0)
+    # launches in F and in B of each part but the first of a ring of context parallelism
+    ring: tuple[float, float] = (0, 0)
     step: float = 1100.0  # launches between two steps: the norm that it reads, the optimizer step, the next batch
 
 

@@ -41,7 +41,9 @@ OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("megatron_options.
 # exchange (moe/token_dispatcher.py): a norm, three all-to-alls, ten of Triton that permute, sort and go back, copies of
 # numbers of tokens to the host, and lists of experts' tensors, twice: views, allocations and streams start no kernel
 # but take the host's time (docs/discussions/deepseek-v3-gb200-optimization of 8d194675, 2). Chosen with all seen steps.
-HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(200, 90))
+# ring (Transformer Engine, context_parallel.py, AttnFuncWithCPAndKVP2P): in F a message 7, copies 2, attention 9, the
+# part's softmax and output corrected 10, streams and events 4; in B a message 6, copies 3, attention 7, sums 5, 4.
+HOST = Host(110, 145, each_expert=True, latent=(54, 60), shared=(27, 35), exchange=(200, 90), ring=(32, 25))
 # Its FSDP overlaps a block's reduction with the backward of the next, and with --fsdp-double-buffer holds the gradients
 # of these two: docs/user-guide/features/megatron_fsdp.md. A gradient that one GPU alone holds is added to itself with
 # each microbatch: issue 6660, fixed in September 2026 (6773).
