@@ -350,6 +350,8 @@ def test_a_list_of_timelines_is_compared_as_it_is_with_its_first():
     assert any("naive" in text.get_text() for text in found.plot().findobj(Text))
     with pytest.raises(library.ConfigError, match="compare needs a config, or a list of timelines"):
         library.compare([slow, "1f1b"])
+    with pytest.raises(library.ConfigError, match=r"schedules=\[\] must be a list of schedules, such as \['1f1b'"):
+        library.compare(slow, [])
 
 
 def test_one_run_is_compared_with_schedules_that_run_as_it_did():

@@ -50,6 +50,8 @@ def derived(**changes):
         (lambda: derived(layout={"tensor": 2}), ConfigError, ("layout={'tensor': 2}", "must be a Layout")),
         (lambda: Model(**{**MODEL, "heads": "4"}), ConfigError, ("heads='4'", "whole number of at least 1")),
         (lambda: Costs(foward=1), ConfigError, ("Costs(foward=...)", "no such option", "forward, backward")),
+        (lambda: ppsim.FillItem(seconds=1), ConfigError, ("FillItem(seconds=...)", "no such option", "duration")),
+        (lambda: DeviceSheet(), ConfigError, ("DeviceSheet()", "'name'")),
         (lambda: Layout(*[1] * 99), ConfigError, ("Layout(1)", "options are given by name")),
         (lambda: Cluster(), ConfigError, ("Cluster()", "'device'")),
     ],
@@ -89,6 +91,8 @@ def test_objects_compare_by_value(make, other):
         lambda whole, real, true: ppsim.lower(SCHEDULE, sharded=true, look_ahead=[whole, whole]).orders(),
         lambda whole, real, true: ppsim.build("auto", devices=2, microbatches=2, placement=np.array([0, whole])),
         lambda whole, real, true: ppsim.simulate(SCHEDULE).fill({"duration": real, "count": whole}).used.tolist(),
+        lambda whole, real, true: ppsim.FillItem(real, count=whole),
+        lambda whole, real, true: Costs(slice_costs=np.array([whole, real]), microbatch_scale=[[whole], (real,)]),
         lambda whole, real, true: ppsim.simulate(SCHEDULE).plot(width=3 + whole).get_size_inches()[0],
     ],
 )

@@ -13,7 +13,17 @@ from ppsim.analysis.memory import HEADROOM, device_memory, memory_over_time, pea
 from ppsim.base.documents import as_python, checked_entry
 from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import EqualColumns, SizedColumns, index_in_list
-from ppsim.base.rules import check_fields, declarations, declared, described, quantity, rule, text, whole_number
+from ppsim.base.rules import (
+    check_fields,
+    declarations,
+    declared,
+    described,
+    is_whole,
+    quantity,
+    rule,
+    text,
+    whole_number,
+)
 from ppsim.plan.streams import POST_VALIDATED
 from ppsim.timeline import FillSpans, TimelineColumns
 
@@ -22,8 +32,9 @@ MAX_PIECES = 10_000_000
 EXAMPLE = "such as {duration: 40 ms, memory: 6 GB, count: 32}"
 _EXACT = 1e-12  # relative: sums of seconds and bytes are compared up to rounding
 _count = rule(
-    lambda value: value == ALL_THAT_FIT or (type(value) is int and 1 <= value <= MAX_PIECES),
+    lambda value: value == ALL_THAT_FIT or (is_whole(value, 1) and value <= MAX_PIECES),
     f"must be a whole number from 1 to {MAX_PIECES:,}, or {ALL_THAT_FIT!r} for all that fit",
+    lambda value: value if isinstance(value, str) else int(value),
 )
 
 

@@ -51,7 +51,6 @@ _CURSOR = ("row", "device", "begin", "until", "phase")
 Report = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], None]
 
 
-@checked_methods
 @described
 @dataclass(frozen=True, eq=False)
 class LedgerColumns(EqualColumns, Mapping[str, np.ndarray]):

@@ -36,13 +36,13 @@ def declared(what: str, check: Check | None = None, default: Any = MISSING, fact
 
 
 def described(kind: Class) -> Class:
-    """Return the dataclass after listing its declared fields in its docstring; it is shown by `short_repr`."""
+    """Return the dataclass with its declared fields in its docstring, shown by `short_repr`, and `checked_methods`."""
     lines = [f"{item.name}\n        {item.metadata['what']}" for item in declarations(kind)]
     kind.__doc__ = "\n    ".join([f"{(kind.__doc__ or '').rstrip()}\n", "Parameters", "----------", *lines]) + "\n"
     made: Any = kind
     if getattr(vars(kind).get("__dataclass_params__"), "repr", False):
         made.__repr__ = short_repr
-    return kind
+    return checked_methods(kind)
 
 
 @functools.cache
@@ -69,10 +69,6 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
     """
 
     def decorate(method: Callable[P, Result]) -> Callable[P, Result]:
-        signature, name = inspect.signature(method), method.__qualname__.removesuffix(".__init__").split(".")[-1]
-        options = [key for key, item in signature.parameters.items() if key != "self" and item.kind != item.VAR_KEYWORD]
-        positional = sum(item.kind is item.POSITIONAL_OR_KEYWORD for item in signature.parameters.values())
-
         @functools.wraps(method)
         def call(*args: P.args, **given: P.kwargs) -> Result:
             try:
@@ -80,6 +76,11 @@ def checked_call(hint: str = "") -> Callable[[Callable[P, Result]], Callable[P, 
             except PpsimError:  # some are a ValueError or a KeyError too
                 raise
             except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
+                signature = inspect.signature(method)
+                name = method.__qualname__.removesuffix(".__init__").split(".")[-1]
+                known = signature.parameters.items()
+                options = [key for key, item in known if key != "self" and item.kind != item.VAR_KEYWORD]
+                positional = sum(item.kind is item.POSITIONAL_OR_KEYWORD for _, item in known)
                 try:
                     bound = signature.bind(*args, **given).arguments
                 except TypeError as error:

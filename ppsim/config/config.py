@@ -16,7 +16,7 @@ from ppsim.actions import Kind
 from ppsim.base.documents import MAX_DEPTH, Document, NotYamlError, Path, as_python, read_yaml, read_yaml_file
 from ppsim.base.errors import ConfigError, error_at, shown
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_call, checked_methods, declared, described
+from ppsim.base.rules import checked_call, declared, described
 from ppsim.base.units import counted
 from ppsim.config.assembly import FAMILY_KEYS, assembled, missing_keys
 from ppsim.config.schema import SHARDING_KEYS, Fault, check_sections, network_fault, with_sharding_keys, without_nulls
@@ -40,7 +40,6 @@ from ppsim.search import families, find_family, split_stages
 from ppsim.search.memory_actions import MEMORY_ACTIONS, NEEDED, add_memory_actions, build_with_memory_actions
 
 
-@checked_methods
 @described
 @dataclass(frozen=True)
 class Config:

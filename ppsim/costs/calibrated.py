@@ -14,7 +14,7 @@ from ppsim.base.documents import checked_by, nine_digits, read_record, record, r
 from ppsim.base.files import write_atomically
 from ppsim.base.host import note_calibration
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import checked_methods, choice, declared, described, fraction, number, positive, rule, share
+from ppsim.base.rules import choice, declared, described, fraction, number, positive, rule, share
 from ppsim.base.tables import escaped, html_table
 from ppsim.base.units import counted, percent_text, seconds_text, value_text
 from ppsim.costs.setup import Setup
@@ -146,7 +146,6 @@ class Support(NamedTuple):
 
 
 @described
-@checked_methods
 @dataclass(frozen=True)
 class Calibration:
     """Constants of the cost laws as measured steps set them; the result of `ppsim.calibrate_steps`."""

@@ -13,17 +13,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base.errors import CostError, shown
 from ppsim.base.immutable import call_text
-from ppsim.base.rules import (
-    argument,
-    checked_methods,
-    choice,
-    declarations,
-    declared,
-    described,
-    is_number,
-    rule,
-    whole_number,
-)
+from ppsim.base.rules import argument, choice, declarations, declared, described, is_number, rule, whole_number
 from ppsim.costs.microbatches import (
     CAUSAL,
     ORDERS,
@@ -70,7 +60,6 @@ _STATE = "bytes of {} that a stage holds all the time"
 _DERIVED = "not known, or derived"
 
 
-@checked_methods
 @described
 @dataclass(frozen=True, repr=False)
 class Costs:

@@ -10,7 +10,7 @@ from typing import Any
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, CostError, UnknownNameError, shown
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import check_fields, checked_methods, declarations, declared, described
+from ppsim.base.rules import check_fields, declarations, declared, described
 from ppsim.costs import partition
 from ppsim.costs.layers import MODULES, RECOMPUTE, Layer, Linear
 from ppsim.costs.model import Model
@@ -68,7 +68,6 @@ def _count(what: str, example: str, default: str = "like the others") -> Any:
     return declared(what, rules.whole_number(0), None, example=example, default_text=default)
 
 
-@checked_methods
 @described
 @dataclass(frozen=True, repr=False)
 class Layout:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ppsim.base.documents import as_python
 from ppsim.base.errors import ConfigError, CostError, shown
 from ppsim.base.rules import Check, argument, choice, nested, number, seed, share, weight, whole_number
 from ppsim.base.units import counted
@@ -24,7 +25,7 @@ def check_slice_costs(value: Any) -> Any:
         if value.keys() != {"attention"}:
             raise ConfigError(f"{shown(dict(value))} must give attention, such as {{attention: 0.2}}")
         return {"attention": share(value["attention"])}
-    factors = _weights(list(value) if isinstance(value, tuple) else value)
+    factors = _weights(as_python(value, "slice_costs"))
     if not isinstance(factors, list) or not sum(factors) > 0:
         raise ConfigError(f"{shown(value)} must be a list with a positive sum, one value per slice")
     return factors
@@ -68,13 +69,13 @@ def check_microbatch_scale(value: Any) -> Any:
     """Return legal factors, one per microbatch or a list of them per stage, or how to draw them; else ConfigError."""
     if isinstance(value, Mapping):
         return _checked_draw(value)
-    value = value.tolist() if isinstance(value, np.ndarray) else value  # None for a masked number
-    if not isinstance(value, list | tuple):
+    value = as_python(value, "microbatch_scale")
+    if not isinstance(value, list):
         raise ConfigError(
             f"{shown(value)} must list one factor per microbatch, list such a list for each stage, or say how to draw "
             f"them, such as {_EXAMPLE}"
         )
-    factors = _factors([list(row) if isinstance(row, list | tuple) else row for row in value])
+    factors = _factors(value)
     rows = [row for row in factors if isinstance(row, list)]
     if rows and (len(rows) < len(factors) or len({len(row) for row in rows}) > 1):
         raise ConfigError(f"{shown(value)} must list one factor per microbatch for every stage, all equally many")

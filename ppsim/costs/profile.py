@@ -16,7 +16,7 @@ from ppsim.base.documents import UNITS, checked_by, nine_digits, read_record, re
 from ppsim.base.errors import CostError, shown
 from ppsim.base.files import write_atomically
 from ppsim.base.immutable import short_repr
-from ppsim.base.rules import Check, checked_methods, choice, declared, described, number, rule, whole_number
+from ppsim.base.rules import Check, choice, declared, described, number, rule, whole_number
 from ppsim.costs.given import BANDWIDTH, LARGEST
 from ppsim.costs.pairs import equal_for_all_pairs
 from ppsim.costs.spread import PRICED_BY_OTHERS, StepSpread
@@ -46,7 +46,6 @@ class LinkFit:
 
 
 @described
-@checked_methods
 @dataclass(frozen=True)
 class Profile:
     """Costs of a model split into any number of stages, measured on one machine."""

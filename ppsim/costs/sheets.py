@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, error_at, shown
-from ppsim.base.rules import argument, check_fields, checked_methods, declared, described, instance
+from ppsim.base.rules import argument, check_fields, declared, described, instance
 from ppsim.costs.operators import FITTED, FITTED_WORDS, OperatorLaw, Rates
 
 
@@ -127,7 +127,6 @@ _DEVICE_WANTED = instance(DeviceSheet, "ppsim.costs.DEVICES['H100 SXM'] is one")
 _LINK_WANTED = instance(LinkSheet, "ppsim.costs.LINKS['NVLink 4'] is one")
 
 
-@checked_methods
 @described
 @dataclass(frozen=True)
 class Cluster:

@@ -12,7 +12,7 @@ import numpy as np
 from ppsim.actions import Kind
 from ppsim.base import rules
 from ppsim.base.errors import ConfigError, CostError, error_at, shown
-from ppsim.base.rules import Check, argument, check_fields, checked_methods, declared, described, is_whole, number
+from ppsim.base.rules import Check, argument, check_fields, declared, described, is_whole, number
 from ppsim.costs.profile import Profile
 from ppsim.plan.resolve import Plan
 
@@ -35,7 +35,6 @@ def _factors(key: str, example: str) -> Check:
     return check
 
 
-@checked_methods
 @described
 @dataclass(frozen=True)
 class Jitter:

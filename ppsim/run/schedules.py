@@ -178,7 +178,6 @@ def _slots(schedule: ScheduleColumns) -> np.ndarray | None:
     return np.rint(run.row_start * schedule.slices).astype(np.int64)
 
 
-@checked_methods
 @described
 class Family(registry.RegisteredFamily):
     """A schedule family: its generator, closed forms and sources; docs/schedules.md has the notation."""

@@ -13,7 +13,7 @@ from ppsim.analysis.interval import spread
 from ppsim.analysis.memory import HEADROOM, fit_of, headroom_rule
 from ppsim.base.errors import ConfigError, PpsimError
 from ppsim.base.progress import track
-from ppsim.base.rules import argument, checked_call, checked_methods, declared, described
+from ppsim.base.rules import argument, checked_call, declared, described
 from ppsim.base.tables import Tabular
 from ppsim.config import AnyConfig, Config, as_config, config_source, value_at
 from ppsim.costs.partition import BALANCED
@@ -42,7 +42,6 @@ SLOWEST = 2.0
 
 
 @described
-@checked_methods
 @dataclass(frozen=True)
 class AdviceList(Tabular):
     """Advice: every single change of a config, simulated; the result of `advise`."""

@@ -270,11 +270,11 @@ def compare(
         if not runs or not all(isinstance(one, Timeline) for one in runs):
             raise ConfigError("compare needs a config, or a list of timelines; run schedules with ppsim.simulate")
         return Comparison(runs, {}, runs[0], named=[run.schedule.name for run in runs])
-    if isinstance(schedules, str):
+    listed = [] if schedules is None else list(schedules)
+    if isinstance(schedules, str) or (schedules is not None and not listed):
         raise ConfigError(f"schedules={schedules!r} must be a list of schedules, such as ['1f1b', 'zb-h1']")
     given_run = [config] if isinstance(config, Timeline) else []
     base_config = _config_of(config) if isinstance(config, Timeline) else as_config(cast(AnyConfig, config))
-    listed = [] if schedules is None else list(schedules)
     entries = {entry.label: entry for entry in (_entry(item, base_config) for item in listed or families())}
     for run in given_run:
         entries.pop(run.schedule.name, None)

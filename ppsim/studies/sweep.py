@@ -16,7 +16,7 @@ from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_within
 from ppsim.base.documents import as_python, read_yaml
 from ppsim.base.errors import ConfigError, shown
-from ppsim.base.rules import argument, checked_call, checked_methods, choice, declared, described, is_number
+from ppsim.base.rules import argument, checked_call, choice, declared, described, is_number
 from ppsim.base.tables import Tabular, markdown_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
@@ -44,7 +44,6 @@ _PAGE = ("iteration_time", "tokens_per_second", "mfu", "bubble_fraction", "peak_
 
 
 @described
-@checked_methods
 @dataclass(frozen=True)
 class Sweep(Tabular):
     """Table of all combinations; the result of `sweep`."""
