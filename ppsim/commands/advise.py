@@ -7,19 +7,7 @@ from typing import Any
 from ppsim.analysis.memory import fit_of
 from ppsim.base.tables import paragraph
 from ppsim.base.units import counted, more_lines, percent_text
-from ppsim.commands import options
-from ppsim.commands.cells import (
-    LEGEND,
-    OTHER,
-    SAME,
-    candidate_table,
-    change_lines,
-    launch_fault,
-    lines_of_changes,
-    peak_text,
-    step_text,
-    versus,
-)
+from ppsim.commands import cells, options
 from ppsim.commands.options import read_config
 from ppsim.commands.reporting import answer, command
 from ppsim.launch import named_framework
@@ -56,17 +44,19 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
     if better:
         shown = [one for one in found.advice if one.fits is not False] if verbose else better[:MAX_CHANGES]
         others = [one for one in shown if found.needs_other(one)]
-        lines += ["", *candidate_table("change", shown, found.config, others)]
+        lines += ["", *cells.candidate_table("change", shown, found.config, others)]
         if verbose:
-            lines += ["", *lines_of_changes(shown, found.config)]
+            lines += ["", *cells.lines_of_changes(shown, found.config)]
         else:
             lines += more_lines(len(better) - len(shown), ": -v")
         if others:
-            lines.append(f"{OTHER} {named_framework(found.config)} does not run it")
-        lines += launch_fault(found.config)
+            lines.append(f"{cells.OTHER} {named_framework(found.config)} does not run it")
+        lines += cells.launch_fault(found.config)
     lines += ["", *paragraph("; ".join(limiting_factors(found.run)), "why  ")]
     for one in hardware[:2]:
-        lines.append(f"     {one.words}: {step_text(one.step)} ({versus(one.step, found.run.iteration_time)})")
+        lines.append(
+            f"     {one.words}: {cells.step_text(one.step)} ({cells.versus(one.step, found.run.iteration_time)})"
+        )
     if not hardware and any(one.kind == "hardware" for one in found.advice):
         lines.append("     no certain gain from faster links")
     return [*lines, "", *_counts(found)]
@@ -77,33 +67,34 @@ def _answer(found: AdviceList) -> list[str]:
     run, better = found.run, [one for one in found.better if not found.needs_other(one)]
     whose = f" that {named_framework(found.config)} runs" if found.better and not better else ""
     peak = peak_of(run), fit_of(run, found.headroom), found.config
-    now, within = peak_text(*peak), peak_text(*peak, found.headroom)
-    before = f"{step_text(run.iteration_time)}, {within}"
+    now, within = cells.peak_text(*peak), cells.peak_text(*peak, found.headroom)
+    before = f"{cells.step_text(run.iteration_time)}, {within}"
     if found.fits is False and not better:
         return [f"does not fit: {before}; no single change{whose} makes it fit"]
     if not better:
         return [f"no single change{whose} is certain to help: {before}"]
     best = better[0]
-    step = f"{step_text(run.iteration_time)} -> {step_text(best.step)} ({versus(best.step, run.iteration_time)})"
+    steps = " -> ".join(map(cells.step_text, (run.iteration_time, best.step)))
+    step = f"{steps} ({cells.versus(best.step, run.iteration_time)})"
     if found.fits is False:
         lines = [
             f"does not fit: {within}",
-            f"{best.words} fits: {step}, {peak_text(best.memory, best.fit, found.config)}",
+            f"{best.words} fits: {step}, {cells.peak_text(best.memory, best.fit, found.config)}",
         ]
     else:
-        peak = peak_text(best.memory, best.fit, found.config, found.headroom)
+        peak = cells.peak_text(best.memory, best.fit, found.config, found.headroom)
         memory = f"memory as before, {peak}" if best.memory == peak_of(run) else f"memory {now} -> {peak}"
         lines = [f"{best.words}: {step}", f"  {memory}"]
-    return [*lines, *change_lines(best, found.config)]
+    return [*lines, *cells.change_lines(best, found.config)]
 
 
 def _counts(found: AdviceList) -> list[str]:
     software = [one for one in found.advice if one.kind != "hardware"]
     helping = [one for one in software if one.fits is not False and (found.fits is False or found.is_certain(one))]
     helps = "make it fit" if found.fits is False else "help"
-    lines = [f"{len(helping)} of {counted(len(software), 'change')} {helps}; {LEGEND}"]
+    lines = [f"{len(helping)} of {counted(len(software), 'change')} {helps}; {cells.LEGEND}"]
     errors = {kind: found.error_of(kind) - 1 for kind in ("layouts", "schedules", "options")}
-    if found.fits is not False and any(error > SAME for error in errors.values()):
+    if found.fits is not False and any(error > cells.SAME for error in errors.values()):
         texts = ", ".join(f"{percent_text(error)} ({kind})" for kind, error in errors.items())
         lines.append(f"gains below {texts} are not certain and do not count")
     return lines

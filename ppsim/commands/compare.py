@@ -16,18 +16,7 @@ from ppsim.analysis.memory import fit_of
 from ppsim.base.errors import ConfigError
 from ppsim.base.tables import aligned, layout_lines, paragraph, texts_once
 from ppsim.base.units import first_names, more_lines, percent_text, value_text
-from ppsim.commands import options
-from ppsim.commands.cells import (
-    LEGEND,
-    SAME,
-    gigabytes,
-    launch_fault,
-    runs_in,
-    set_options,
-    step_text,
-    usable_text,
-    versus,
-)
+from ppsim.commands import cells, options
 from ppsim.commands.options import read_config
 from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command, say
 from ppsim.config import Config
@@ -97,7 +86,7 @@ def _rows(found: Comparison, config: Config) -> list[Row]:
         name = run.schedule.name
         has_keys = "csv" not in config.schedule and not name.lower().endswith((".csv", study.READY))
         keys = study.changes_to(name, config) if has_keys else None
-        runs = runs_in(keys["schedule.name"] if keys else run.schedule, config, keys)
+        runs = cells.runs_in(keys["schedule.name"] if keys else run.schedule, config, keys)
         rows.append({**row, "fit": fit_of(run, found.headroom) or "fits", "runs in": runs, "keys": keys or {}})
     return rows
 
@@ -112,7 +101,7 @@ def _answer(found: Comparison, config: Config, rows: list[Row], verbose: bool) -
     is_whole, is_predicted = bool(found.named) or verbose, spread(found.timelines[0]) is not None if rows else False
     others = [row for row in rows if row["schedule"] != base]
     over = [row["schedule"] for row in others if row["fit"] == "over"]
-    slower = [row["schedule"] for row in others if base_step and row["iteration_time"] >= (1 - SAME) * base_step]
+    slower = [row["schedule"] for row in others if base_step and row["iteration_time"] >= (1 - cells.SAME) * base_step]
     best = [row for row in rows if found.named or row["schedule"] not in {*over, *slower}]
     shown = rows if verbose else best
     refusals = ["not run:", *texts_once(found.refused.items())] if found.refused else []
@@ -127,20 +116,20 @@ def _answer(found: Comparison, config: Config, rows: list[Row], verbose: bool) -
         lists = {"over the memory of a device": over, f"not faster than {base}": slow, "not run": found.refused}
         notes += [f"{label}: {_first_names(names)}" for label, names in lists.items() if names]
     notes += [ASYNCHRONOUS] * any(row["asynchronous"] for row in table)
-    tie = "order not certain" if is_predicted else f"equal within {percent_text(SAME, 0)}"
+    tie = "order not certain" if is_predicted else f"equal within {percent_text(cells.SAME, 0)}"
     tied = any("=" in ranks[row["schedule"]] for row in table)
     notes += ["; ".join(filter(None, [_interval_line(found), f"N=: {tie}" * tied])), _certainty(found) * verbose]
     needs: dict[str, list[str]] = {}  # schedules by the keys of the layout that a framework runs them with
     for row in [row for row in table if row["runs in"] != "-"]:
         keys = {key: value for key, value in row["keys"].items() if key.startswith("layout.")}
-        needs.setdefault(" ".join(set_options(keys)), []).append(row["schedule"])
+        needs.setdefault(" ".join(cells.set_options(keys)), []).append(row["schedule"])
     notes += [f"frameworks run {', '.join(names)} with {keys}" for keys, names in needs.items() if keys]
-    legend = [LEGEND] * any(row["runs in"] != "-" for row in table)
+    legend = [cells.LEGEND] * any(row["runs in"] != "-" for row in table)
     if any(row["fit"] == "tight" for row in table):
-        legend.append(f"tight: more than the {usable_text(config, found.headroom)}, but within the device")
+        legend.append(f"tight: more than the {cells.usable_text(config, found.headroom)}, but within the device")
     parts = [
         paragraph(_verdict(best or rows, base, base_step, is_predicted)),
-        [*lines, *more_lines(len(shown) - len(table), ""), *launch_fault(config)],
+        [*lines, *more_lines(len(shown) - len(table), ""), *cells.launch_fault(config)],
         [line for note in [*notes, "; ".join(legend)] if note for line in paragraph(note)],
         _layouts(rows) if verbose else [],
         refusals if is_whole else [],
@@ -161,10 +150,10 @@ def _cells(row: Row, base: str | None, base_step: float | None, verbose: bool) -
     marks = " (config)" * (row["schedule"] == base) + " (asynchronous)" * row["asynchronous"]
     return {
         "schedule": _short_name(row["schedule"]) + marks,
-        "step": step_text(row["iteration_time"]),
-        f"vs {_short_name(base or '')}": versus(row["iteration_time"], base_step) if base_step else "",
+        "step": cells.step_text(row["iteration_time"]),
+        f"vs {_short_name(base or '')}": cells.versus(row["iteration_time"], base_step) if base_step else "",
         "bubble": percent_text(row["steady_bubble_fraction" if row["asynchronous"] else "bubble_fraction"]),
-        "memory": gigabytes(peak) if in_bytes else f"{peak:.3g} activations",
+        "memory": cells.gigabytes(peak) if in_bytes else f"{peak:.3g} activations",
         "": "" if row["fit"] == "fits" else row["fit"],
         "mfu": value_text(row["mfu"], "fraction", unknown="") if verbose else "",
         "runs in": row["runs in"],
@@ -206,7 +195,7 @@ def _interval_line(comparison: Comparison) -> str:
 
 def _ranks(rows: list[Row], is_predicted: bool) -> dict[str, str]:
     """Return the rank of each schedule: `3=` if published pairs cannot tell its step from that of the group's first."""
-    apart = order_error("schedules").apart if is_predicted else 1 + SAME
+    apart = order_error("schedules").apart if is_predicted else 1 + cells.SAME
     ranks, first = [], 0
     for number, row in enumerate(rows):
         is_slower = row["iteration_time"] >= apart * rows[first]["iteration_time"]
@@ -221,17 +210,18 @@ def _verdict(rows: list[Row], base: str | None, base_step: float | None, is_pred
     """Return the fastest schedule, and the fastest that a framework runs if that is another one and surely gains."""
 
     def change(row: Row) -> str:
-        return f" ({versus(row['iteration_time'], base_step) if base_step else step_text(row['iteration_time'])})"
+        step = row["iteration_time"]
+        return f" ({cells.versus(step, base_step) if base_step else cells.step_text(step)})"
 
-    error = order_error("schedules").middle if is_predicted else 1 + SAME
+    error = order_error("schedules").middle if is_predicted else 1 + cells.SAME
     ranked = [row for row in rows if not row["asynchronous"]] or rows
     best, name = ranked[0], _short_name(ranked[0]["schedule"])
     memory = "" if best["fit"] == "fits" else f", but its memory is {best['fit']}"
     if best["schedule"] == base:
         return f"{name}, the config's schedule, is the fastest{memory or ' that fits' * (len(rows) == 1)}"
-    if base and base_step and best["iteration_time"] >= (1 - SAME) * base_step:  # which was not among those named
+    if base and base_step and best["iteration_time"] >= (1 - cells.SAME) * base_step:  # which was not among those named
         difference = best["iteration_time"] / base_step - 1
-        relation = "as long as" if difference < SAME else f"{percent_text(difference, 0)} longer than"
+        relation = "as long as" if difference < cells.SAME else f"{percent_text(difference, 0)} longer than"
         verb = "takes" if len(ranked) == 1 else "is the fastest of these and takes"
         return f"{name} {verb} {relation} {_short_name(base)} (config){memory}"
     text = f"{name} is the fastest{change(best)}{memory}"

@@ -13,19 +13,7 @@ from typing import Any
 import numpy as np
 
 from ppsim.base.errors import ConfigError, PpsimError, shown
-from ppsim.explorer.cases import (
-    MAX_ACTIONS,
-    Case,
-    Configs,
-    changes_of,
-    config_of,
-    file_of,
-    has_shared_stages,
-    limit_of,
-    simulated,
-    simulated_case,
-    validated,
-)
+from ppsim.explorer import cases
 from ppsim.explorer.page_words import faults_body, in_page_words
 from ppsim.frameworks import frameworks_running
 from ppsim.run.schedules import Schedule
@@ -40,7 +28,7 @@ LONGEST_SEARCH = 50  # seconds
 Answer = tuple[int, bytes]  # HTTP status and body
 
 
-def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
+def answer_to(work: str, configs: cases.Configs, body: bytes) -> Answer:
     """Return a worker's answer to a request: `work` is one of the names below, or the ending of a file.
 
     An error in the user's input gives 422 with its faults; a fault of the program gives 500 with its text.
@@ -48,8 +36,8 @@ def answer_to(work: str, configs: Configs, body: bytes) -> Answer:
     case: dict[str, Any] = {}
     try:
         case = _case_in(body)
-        by_name = {"simulate": simulated_case, "validate": validated, "better": faster, "search": searched}
-        done = by_name[work](case, configs) if work in by_name else file_of(case, configs, work)
+        by_name = {"simulate": cases.simulated_case, "validate": cases.validated, "better": faster, "search": searched}
+        done = by_name[work](case, configs) if work in by_name else cases.file_of(case, configs, work)
         return 200, done if isinstance(done, bytes) else json.dumps(done, allow_nan=False).encode()
     except PpsimError as error:
         if work == "validate":  # faults of a file
@@ -77,7 +65,7 @@ def _reject(name: str) -> Any:
     raise ValueError(name)
 
 
-def faster(case: Case, configs: Configs) -> dict[str, Any]:
+def faster(case: cases.Case, configs: cases.Configs) -> dict[str, Any]:
     """Return step, memory peak and whether a framework runs it, per family that needs no search, shortest first.
 
     The key `seconds` limits the comparison, and `known` lists families to leave out. The answer's `known` lists those
@@ -90,16 +78,16 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
     own["schedule"] = "1f1b"
     in_proportion = True
     try:
-        changes = changes_of(own, configs, by_factor=True)
+        changes = cases.changes_of(own, configs, by_factor=True)
     except ConfigError:
-        in_proportion, changes = False, changes_of(own, configs)
-    config = config_of(own, changes, configs)
+        in_proportion, changes = False, cases.changes_of(own, configs)
+    config = cases.config_of(own, changes, configs)
     experts = config.model is not None and config.model.experts > 0
     size = 2 * config.schedule["devices"] * config.schedule["microbatches"]
     names = [
         name
         for name, family in families().items()
-        if name not in known and not family.asynchronous and size * family.stages_per_device <= MAX_ACTIONS
+        if name not in known and not family.asynchronous and size * family.stages_per_device <= cases.MAX_ACTIONS
         if not family.searches or frameworks_running(name)
     ]
     runs: list[Timeline] = []
@@ -107,7 +95,7 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
         known.append(names.pop(0))
         with suppress(PpsimError):
             runs += compare(config.changed({"schedule.name": known[-1]}), known[-1:]).timelines
-    runs = [run for run in runs if in_proportion or not has_shared_stages(run.schedule)]
+    runs = [run for run in runs if in_proportion or not cases.has_shared_stages(run.schedule)]
     runs.sort(key=lambda run: (run.iteration_time, run.peak_activations.max(), run.schedule.name))
     return {
         "found": [
@@ -122,7 +110,7 @@ def faster(case: Case, configs: Configs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def searched(case: Case, configs: Configs) -> dict[str, Any]:
+def searched(case: cases.Case, configs: cases.Configs) -> dict[str, Any]:
     """Return the best order that a search of `seconds` finds on a case's placement, within its limit or its own peak.
 
     The case has the key `seconds` in addition; the answer has the seconds that the search took, fewer if it ended by
@@ -130,7 +118,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
     """
     seconds = _seconds_of(case)
     case = {key: value for key, value in case.items() if key != "seconds"}
-    config, run = simulated(case, changes_of(case, configs), configs)
+    config, run = cases.simulated(case, cases.changes_of(case, configs), configs)
     device, stage = run.schedule.holdings.T
     is_one = len(stage) == run.schedule.num_stages  # a stage has one device
     begun = time.monotonic()
@@ -139,7 +127,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
         run.schedule.microbatches_of_a_step,
         run.schedule.num_stages // run.schedule.devices if is_one else 2,
         placement=device[np.argsort(stage)].tolist() if is_one else "v",
-        memory_limit=(limit_of(case) if run.peak_memory is None else None) or float(run.peak_activations.max()),
+        memory_limit=(cases.limit_of(case) if run.peak_memory is None else None) or float(run.peak_activations.max()),
         seconds=seconds,
         costs=config.costs,
     )
@@ -147,7 +135,7 @@ def searched(case: Case, configs: Configs) -> dict[str, Any]:
     return {"step": found.iteration_time, "peak": _peak(found), "csv": csv_text(found.schedule), "seconds": took}
 
 
-def _seconds_of(case: Case) -> int:
+def _seconds_of(case: cases.Case) -> int:
     seconds = case.get("seconds")
     if type(seconds) is not int or not 0 < seconds <= LONGEST_SEARCH:
         raise ConfigError(f"seconds: {shown(seconds)} must be a whole number from 1 to {LONGEST_SEARCH}")
