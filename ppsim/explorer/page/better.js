@@ -57,7 +57,7 @@ function adviceOn(index, good) {
   const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4, above = `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
-  const number = (bytes) => (unit === "bytes" ? Number((bytes / 1e9).toPrecision(3)) : Number(bytes.toPrecision(3))), held = unit === "bytes" ? " GB" : "";
+  const number = (bytes) => Number(unit === "bytes" ? (bytes / 1e9).toPrecision(3) : bytes.toPrecision(4)), held = unit === "bytes" ? " GB" : "";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(most)} → ${number(peak)}${held}`);
   const is_over = capacity && most > capacity * (1 + 1e-9), fits = (one) => one.peak <= (is_over ? capacity : most) * (1 + 1e-9), why = (one) => (!one.runs ? ", no framework runs it" : known.some((other) => !other.runs && other.step < one.step * (1 - 5e-4) && fits(other)) ? ", the fastest that a framework runs" : "");
   const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page

@@ -65,11 +65,10 @@ function showFaults() {   // outlines what is wrong: fields, and the card of a s
     const costs = key === "by_device" ? inputs.filter(({ name, value, dataset }) => dataset.place > "1" && value && name !== key) : [];
     const found = quoted.length ? quoted : costs.length ? costs : named.slice(0, 1);
     wrong.push(...found);
-    const { text: strictest } = sharedSizes(key);
-    if (found.length) told.set(found[0], shared ? capital(text) : strictest ? capital(strictest) : `${nameOf(index)}: ${text.split("; ").at(-1)}`);   // what to do; why is said in the chart
+    if (found.length) told.set(found[0], shared ? capital(text) : sharedSizes(key).text || `${nameOf(index)}: ${text.split("; ").at(-1)}`);   // what to do; why is said in the chart
   }
   for (const one of document.querySelectorAll("#setup .told")) one.remove();
-  for (const [input, textContent] of [...told].reverse()) { const place = input.closest(".pair") || input.closest("#costs, .field"); place[place.matches(".field") ? "append" : "after"](make("small", { className: "told", textContent })); }
+  for (const [input, textContent] of [...told].reverse()) { const place = input.closest(".pair") || input.closest("#costs, .field"); place[place.matches(".field") ? "append" : "after"](make("small", { className: `told${input.name === "microbatches" ? " right" : ""}`, textContent })); }
   for (const input of inputs) if (wrong.includes(input)) { input.setAttribute("aria-invalid", "true"); input.closest("details")?.setAttribute("open", ""); } else input.removeAttribute("aria-invalid");
 }
 
@@ -85,14 +84,12 @@ function put(index, key, value) {   // sets a field of all schedules, of the con
 function sharedSizes(key) {   // the nearest sizes that every schedule with a fault of this size takes, and a sentence
   const now = Number(state.common[key] ?? usualOf(state.common.config)[key]), found = all().flatMap(faultsOf).filter(({ use: [one] }) => one?.key === key);
   if (!SIZES.slice(0, 2).includes(key) || !now) return {};
-  let [least, most, step] = [1, Infinity, 1];
-  for (const { text, use: [{ value }, other] } of found) {
-    if (text.includes("use at least")) least = Math.max(least, value);
-    else if (text.includes("use at most")) most = Math.min(most, value);
-    else for (const by = other ? other.value - value : value, own = step; step % by; ) step += own;   // multiples, of which it names the nearest
-  }
+  const saying = (words, holds = true) => found.filter(({ text }) => text.includes(words) === holds), least = Math.max(1, ...saying("use at least").map(({ use: [{ value }] }) => value)), most = Math.min(...saying("use at most").map(({ use: [{ value }] }) => value));
+  const steps = saying("use at ", false).map(({ use: [{ value }, other] }) => (other ? other.value - value : value));   // of multiples, of which it names the nearest
+  let step = 1;
+  while (steps.some((by) => step % by)) step++;
   const values = [Math.floor(Math.min(now, most) / step), Math.ceil(Math.max(now, least) / step)].map((times) => times * step).filter((value, at, [first]) => value >= least && value <= most && (!at || value !== first));
-  return { values, text: found.length > 1 && `use ${step > 1 ? values.join(" or ") : least > 1 ? `at least ${least}` : `at most ${most.toLocaleString("en")}`} ${key}` };
+  return { values, text: found.length > 1 && `Use ${step > 1 ? values.join(" or ") : least > 1 ? `at least ${least}` : `at most ${most.toLocaleString("en")}`} ${key}` };
 }
 
 function missingConfig() {   // what to do about a link to a config that this server does not have

@@ -76,15 +76,11 @@ function refresh() {   // after a change of the visible parts
 }
 
 function put(place, ...children) { const one = make("div", {}, ...children); if (one.innerHTML !== place.innerHTML) place.replaceChildren(...one.childNodes); }   // where they differ from what is there
-
 const isMarked = (chart) => boxWidth(chart) >= RULES.mark && boxTall(chart) >= 6, hasLengths = (chart) => chart.locals < 5 || boxWidth(chart) >= 12;   // shows marks of stages and directions; of several stages, with different lengths
-
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
-
 const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name]);
 const ORDER = Object.keys(THEMES.light.kinds);
 const inOrder = (kinds) => [...kinds].sort((one, other) => ORDER.indexOf(one.name) - ORDER.indexOf(other.name));
-
 const idlePart = (chart, cause) => sumOf(chart.ledger[cause] || []) / (chart.devices * chart.makespan);   // of all devices' time
 function fillTotals() {   // the colours of causes; below, the idle time of all devices and the meanings
   const real = charts.filter(isReal), several = real.length > 1;

@@ -265,15 +265,8 @@ const fitOf = ({ waiting, faulty, memory: { peaks, fullest, capacity, device } }
 
 const numbersIn = (chart) => (chart.waiting || chart.faulty ? headings().map((head) => head && "—") : lastIn(chart));
 const lastIn = (chart) => [seconds1(chart.step), isNarrow() ? "" : intervalOf(chart), differenceOf(chart), idleOf(chart), peakOf(chart)];   // of its picture
-function headings() {   // of the columns of numbers
-  const part = steady() ? ", steady" : "";
-  return [`step${part}`, !isNarrow() && charts.some(({ interval }) => interval) ? "90 % of real steps" : "", against(), `idle${part}`, peakHead()];
-}
-
-function intervalOf({ interval }) {   // of a real step, such as 4.4 to 12 s
-  const [factor, symbol] = unitFor(until);
-  return interval ? `${interval.map((one) => precise(one * factor, 2)).join(" to ")} ${symbol}` : "";
-}
+const headings = () => ["step", !isNarrow() && charts.some(({ interval }) => interval) ? "90 % of real steps" : "", against(), "idle", peakHead()].map((head, at) => (steady() && at % 3 === 0 ? `${head}, steady` : head));
+const intervalOf = ({ interval }, [factor, symbol] = unitFor(until)) => (interval ? `${interval.map((one) => precise(one * factor, 2)).join(" to ")} ${symbol}` : "");   // of a real step, such as 4.4 to 12 s
 
 function columns() {   // right ends of the columns of numbers and of a word on memory, as wide as their texts; on phones from the right, so that names have space
   const gap = isNarrow() ? 10 : 20, heads = headings().map(widthOf), texts = charts.map((chart) => (isReal(chart) ? lastIn(chart) : numbersIn(chart)));   // columns stay where they are while numbers are away
