@@ -96,43 +96,37 @@ def areas(boxes: Boxes) -> list[Area]:
 
 def named_areas(
     boxes: Boxes, wide: Callable[[str], float], line: float, several: bool = True, path: np.ndarray = NO_PATH
-) -> list[tuple[Area, str, float, float, float]]:
-    """Return areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
+) -> Iterator[tuple[Area, str, float, float, float]]:
+    """Yield areas with their names, and the left, right and middle row of these; a mix of many areas has one name.
 
-    Names have one line, or two if `several`, with space above and below them, or without. Unless `several`, they are
-    on the row that holds most of them, if they fit there. All have blanks, or none if more areas are then named, or
-    they are on fewer rows. `wide` returns the width of a text in seconds; lines are `line` devices apart. Names are not
-    on the lines of a `path`, (lines, 2, 2) in seconds and devices.
+    Names have one line, or up to three if `several`, with space above and below them, or without. Unless `several`,
+    they are on the row that holds most of them, if they fit there. `wide` returns the width of a text in seconds; lines
+    are `line` devices apart. Names are not on the lines of a `path`, (lines, 2, 2) in seconds and devices.
     """
     every = sorted(areas(boxes), key=lambda one: (one.first - one.last) * (one.bottom - one.top))
     count, often = Counter(area.words for area in every), _OFTEN * boxes.is_even
     crossed, rows = _cells(path, every[0].cell) if every else NO_PATH, dict[int, dict[str, int]]()
     for area in every[: None if not several else 0]:
         for row, run in area.runs.items():
-            if (long := run.last - run.first) >= wide(area.words.replace(" ", "")) / area.cell[0]:
+            if (long := run.last - run.first) >= wide(area.words) / area.cell[0]:
                 rows.setdefault(row, {}).setdefault(area.words, long)
     free = {row: (len(named), round(4 * sum(named.values()) / _COLUMNS)) for row, named in rows.items()}
     usual = max(rows, key=lambda row: (*free[row], -abs(2 * row - boxes.timeline.schedule.devices)), default=-1)
     every.sort(key=lambda area: usual not in area.runs)
-
-    def name(plus: str) -> Iterator[tuple[Area, str, float, float, float]]:
-        named = set[str]()
-        for area in (area for area in every if area.words not in named or count[area.words] <= often):
-            kinds, (second, device) = area.words.split(" + "), area.cell
-            runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in area.runs.items()}
-            beside = {usual: runs[usual]} if usual in runs else {}
-            for each, around in product((len(kinds), -(-len(kinds) // 2))[: 1 + several], _AROUND[not several :]):
-                lines = [plus.join(kinds[at : at + each]) for at in range(0, len(kinds), each)]
-                words = f"{plus.rstrip()}\n".join(lines)
-                cells = max(map(wide, words.split("\n"))) / second, (len(lines) + around) * line / device
-                if place := _roomiest(beside, *cells) or _roomiest(runs, *cells):
-                    top, bottom, first, last = place
-                    named.add(area.words)
-                    yield area, words, first * second, last * second, (top + bottom) / 2 * device
-                    break
-
-    found = [[*name(plus)] for plus in (" + ", "+")]
-    return max(found, key=lambda names: (len(names), -len({row for *_, row in names}) * (not several)))
+    named = set[str]()
+    for area in (area for area in every if area.words not in named or count[area.words] <= often):
+        parts, (second, device) = area.words.replace("+ ", "+\n").splitlines(), area.cell
+        runs = {row: _widest(run, crossed[crossed[:, 0] == row, 1]) for row, run in area.runs.items()}
+        beside = {usual: runs[usual]} if usual in runs else {}
+        counts = dict.fromkeys((len(parts), -(-len(parts) // 2), -(-len(parts) // 3))) if several else [len(parts)]
+        for each, around in product(counts, _AROUND[not several :]):
+            lines = [" ".join(parts[at : at + each]) for at in range(0, len(parts), each)]
+            cells = max(map(wide, lines)) / second, (len(lines) + around) * line / device
+            if place := _roomiest(beside, *cells) or _roomiest(runs, *cells):
+                top, bottom, first, last = place
+                named.add(area.words)
+                yield area, "\n".join(lines), first * second, last * second, (top + bottom) / 2 * device
+                break
 
 
 def parts_around(

@@ -47,7 +47,7 @@ class Boxes(Spans):
     local: np.ndarray
     reverse: np.ndarray
     high: float = np.inf  # pixels: height of a row
-    reserved: frozenset[str] = frozenset()  # sorts of lanes of all charts of a picture, so that boxes have one height
+    reserved: frozenset[str] | None = None  # sorts of lanes with space in the rows of all charts of a picture
     apart: float = APART  # part of a row's height that lies between its boxes and those of the next row
     # of all charts of a picture, which look alike; 0: its own. Seconds: smallest median box; pixels per second: largest
     # scale at which a chart mixes its colours
@@ -167,13 +167,19 @@ class Boxes(Spans):
 
     @property
     def sorts(self) -> frozenset[str]:
-        """Sorts of the lanes that have space in a row."""
-        return self.reserved | {lane.sort for lane in self.lanes}
+        """Sorts of the lanes that have space in a row; others lie upon its boxes."""
+        is_own = self.reserved is None or self.plain
+        return frozenset(lane.sort for lane in self.lanes) if is_own else self.reserved or frozenset()
+
+    @property
+    def major_lanes(self) -> frozenset[str]:
+        """Sorts of the lanes that take more than `_MINOR` of the step on a device."""
+        return frozenset(lane.sort for lane in self.lanes if _takes(lane.device, lane.length, self.timeline) >= _MINOR)
 
     @property
     def divided(self) -> bool:
         """True if rows have lanes at their edges, or slots in two halves, and so need more height."""
-        return any(lane.has_band for lane in self.lanes) or bool(self.slot.any())
+        return self.band != band(()) or bool(self.slot.any())
 
     @property
     def band(self) -> tuple[float, float]:
@@ -344,8 +350,7 @@ def legend_entries(every: Sequence[Boxes], marked: Mapping[str, Kind], until: fl
     if any(bubble_fraction(boxes.timeline) > 0 for boxes in every):
         found.append(LegendEntry("idle", palette.IDLE_TITLE))
     longer = "" if "longer" not in marked else ": longer line in wide actions" if "full" in marked else ": longer line"
-    several = any(boxes.locals > 2 for boxes in every)
-    stage = f"later stage{longer}" if several else SECOND
+    stage = f"later stage{longer}" if any(boxes.locals > 2 for boxes in every) else SECOND
     stage += " in wide actions" * ("bare" in marked and "wide" not in stage)
     words = {"stage": stage, "reverse": REVERSE}
     found += [LegendEntry(sort, text, marked[sort]) for sort, text in words.items() if sort in marked]
@@ -394,8 +399,8 @@ def common_title(timelines: Sequence[TimelineColumns]) -> str:
 def costs_text(every: Sequence[Boxes]) -> str:
     """Return the usual seconds of each kind of action, of transfers and of lanes: `F 1–1.6 s · transfer 0.1 s`.
 
-    They are a range if stages differ, and medians if times of a stage do; "per stage" if devices have several stages.
-    Actions of schedules with different numbers of stages per device have those of one microbatch through a device.
+    They are a range if stages differ, without those that take nearly no time, and medians if times of a stage do.
+    They are per stage if devices have several, but of a whole device if schedules differ in the number of stages.
     Derived transfers and lanes that take less than 1 % of a device's time are left out. Jitter follows the times
     without it.
     """
@@ -408,7 +413,7 @@ def costs_text(every: Sequence[Boxes]) -> str:
             _, first, count = np.unique(stage[order], return_index=True, return_counts=True)
             medians = times[order][first + count // 2]
             differ |= bool(np.any(np.abs(times[order] - np.repeat(medians, count)) > 0.02 * times[order]))
-            usual.setdefault(name, []).extend(medians.tolist())
+            usual.setdefault(name, []).extend(medians[10 * medians >= medians.max(initial=0.0)].tolist())
     names = dict[tuple[bool, str], list[str]]()
     every_time = [time for times in usual.values() for time in times] or [0.0]
     common = time_unit(max(makespan(boxes.timeline) for boxes in every))
@@ -422,7 +427,7 @@ def costs_text(every: Sequence[Boxes]) -> str:
         digits = 2 if name == "transfer" else 3
         texts = dict.fromkeys(f"{float(f'{end * unit.factor:.{digits}g}'):g}" for end in ends)
         names.setdefault((name in kinds, f"{'–'.join(texts)} {unit.symbol}"), []).append(name)
-    actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F+B") for (own, text), of in names.items()
+    actions, others = ([f"{', '.join(of)} {text}".replace("OVERLAP_F_B", "F + B") for (own, text), of in names.items()
                         if own == is_action] for is_action in (True, False))  # fmt: skip
     noise = {key: value for boxes in every for key, value in (boxes.timeline.plan.noise or {}).items()}
     slow = [one for one in noise.get("slow_devices", {}).items() if one[1] != 1]
@@ -447,10 +452,15 @@ def _timed_parts(boxes: Boxes, factor: float) -> Iterator[tuple[str, np.ndarray,
         yield kind.name, length * factor * (boxes.kind == kind), boxes.stage
     lanes = {re.split(" of | to ", one.title)[0]: (one.length, one)
              for one in boxes.every_lane if one.sort != FILLS}  # fmt: skip
-    least = _MINOR * makespan(timeline) * hasattr(timeline.costs, "stages")  # derived costs have many
+    least = _MINOR * hasattr(timeline.costs, "stages")  # derived costs have many
     for name, (times, columns) in {"transfer": (seconds, timeline.schedule), **lanes}.items():
-        if not np.bincount(columns.device, times).max(initial=0.0) < least:
+        if not _takes(columns.device, times, timeline) < least:
             yield name, times, columns.stage
+
+
+def _takes(device: np.ndarray, seconds: np.ndarray, timeline: TimelineColumns) -> float:
+    """Return the largest fraction of the step that these seconds take on a device."""
+    return float(np.bincount(device, seconds).max(initial=0.0)) / (makespan(timeline) or 1.0)
 
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,13 +132,17 @@ class ChartRows(Artist):
         for kind, mine, edges in boxes.parts(boxes.length > 0):
             band = place.band(boxes.device[mine], edges, gap)
             self._spans(renderer, place, band, boxes.start[mine], boxes.length[mine], theme.kinds[kind])
-        for lane in boxes.lanes:
-            band = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)
-            if lane.has_band:
-                ends = lane.ticks(scale.TICK * place.pixel / place.second, finish[0])
-                self._fill(renderer, place, band, *ends, theme.lanes[lane.sort])
-            else:
-                self._spans(renderer, place, band, lane.start, lane.length, theme.lanes[lane.sort])
+        for lane in (lane for lane in boxes.lanes if not lane.has_band):
+            band = place.band(lane.device, boxes.band, gap)
+            self._spans(renderer, place, band, lane.start, lane.length, theme.lanes[lane.sort])
+        self._lanes(renderer, place, gap, [lane for lane in boxes.lanes if lane.sort in boxes.sorts])
+
+    def _lanes(self, renderer: Any, place: Place, gap: float, lanes: Sequence[LaneSpans]) -> None:
+        """Draw the lanes with a band."""
+        for lane in (lane for lane in lanes if lane.has_band):
+            band = place.band(lane.device, lane_edges(lane, self.boxes.sorts), gap)
+            ends = lane.ticks(scale.TICK * place.pixel / place.second, makespan(self.boxes.timeline))
+            self._fill(renderer, place, band, *ends, self.theme.lanes[lane.sort])
 
     def _spans(self, renderer: Any, place: Place, band: Any, start: Any, length: Any, colour: str) -> None:
         """Fill boxes after a gap of paper at their begin."""
@@ -170,8 +174,9 @@ class ChartRows(Artist):
         part.draw(renderer)
 
     def _draw_overlays(self, renderer: Any, place: Place, gap: float) -> None:
-        """Draw begins of steps, ticks of instants, marks and numbers."""
+        """Draw lanes upon boxes, begins of steps, ticks of instants, marks and numbers."""
         boxes, theme = self.boxes, self.theme
+        self._lanes(renderer, place, gap, [lane for lane in boxes.lanes if lane.sort not in boxes.sorts])
         for lane in (lane for lane in boxes.lanes if lane.sort == STEPS and not boxes.plain):
             mine = lane.length * place.second > place.pixel
             above, below = place.band(lane.device, lane_edges(lane, boxes.sorts), gap)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import numpy as np
-from matplotlib.markers import MarkerStyle
 from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
@@ -236,24 +235,26 @@ def _draw_points(
 ) -> None:  # fmt: skip
     """Draw points, filled if they fit; if they are `grouped`, each group has an entry in the legend.
 
-    If some are `marked`, each group has a line through its points, and the others that fit are dots on it. Wide marks
-    are below narrow ones, so that each of several equal points is seen.
+    If some are `marked`, each group has a line through its points, and the others are dots on it. Wide marks are below
+    narrow ones, so that each of several equal points is seen.
     """
+    dot: Any = {"s": 2.5, "linewidths": 0.0, "zorder": 4.8}
     for kind in dict.fromkeys(run.group if grouped else None for run in runs):
         style = styles[kind if grouped else runs[0].group]
         mine = [at for at, run in enumerate(runs) if kind in (None, run.group)]
         fits, ink, marker, xy = [runs[at].fit for at in mine], style["color"], style["marker"], np.array(points)[mine]
-        size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker]}
-        is_dot = np.array([marked is not None and at not in marked and runs[at].fit == "fits" for at in mine])
+        size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker], "snap": False}
+        is_dot = np.array([marked is not None and at not in marked for at in mine])
         faces = [ink if fit == "fits" else theme.paper for fit in np.array(fits)[~is_dot]]
         axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, **size)
-        axes.scatter(*xy[is_dot].T, s=2.5, linewidths=0.0, color=ink, zorder=4.8)
-        if (tight := np.array(fits) == "tight").any():
-            half = {**size, "marker": MarkerStyle(marker, fillstyle="left"), "linewidths": 0.0}
-            axes.scatter(*xy[tight].T, color=ink, **half)
+        axes.scatter(*xy[is_dot].T, color=ink, **dot)
+        if (tight := (np.array(fits) == "tight") & ~is_dot).any():
+            many_runs.fill_halves(axes, xy[tight], style | {"zorder": size["zorder"]}, size["s"] ** 0.5)
         axes.scatter((), (), marker=marker, color=ink, label=kind, **size)
         if marked is not None:
             axes.plot(*xy.T, **{**style, "marker": "", "linewidth": 0.6, "alpha": 0.7, "zorder": 2})
+    if marked is not None and len(marked) < len(runs):
+        axes.scatter((), (), color=theme.quiet, label="runs between", **dot)
 
 
 def _draw_names(

@@ -77,6 +77,8 @@ def draw(
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
         blocks, heads = _blocks(every, titles, group, base)
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
+        counts = {block.name: block.boxes.timeline.schedule.slices for block in blocks[: len(blocks) * (len(runs) > 1)]}
+        notes += [f"{name}: {counted(slices, 'slice')} per microbatch" for name, slices in counts.items() if slices > 1]
         notes += [f"=: less than {percent_text(SAME, 0)} apart"] * any("=" in block.numbers for block in blocks)
         texts = Texts(title, lead, notes)
         rows = compose(

@@ -204,12 +204,12 @@ def compose(
 
 
 def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
-    """Return the boxes of all charts of a figure of this width; rows that show lanes have space for the same ones."""
+    """Return the boxes of all charts of a figure of this width; rows have space for the same major lanes."""
+    lanes = frozenset[str]().union(*(boxes.major_lanes for boxes in every))
+    every = [as_class(Boxes, boxes, reserved=lanes) for boxes in every]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
-    lanes = frozenset[str]().union(*(boxes.sorts for boxes in shown))
     narrowest, mixing = min(boxes.median for boxes in every), max(map(mixing_scale, shown))
-    alike = {"narrowest": narrowest, "mixing": mixing}
-    return [as_class(Boxes, boxes, **alike, reserved=frozenset() if boxes.plain else lanes) for boxes in shown]
+    return [as_class(Boxes, boxes, narrowest=narrowest, mixing=mixing) for boxes in shown]
 
 
 def _title_lines(title: str, room: float) -> list[str]:

@@ -157,9 +157,13 @@ def part_of_row(edges: tuple[float, float]) -> tuple[float, float]:
 
 
 def lane_edges(lane: LaneSpans, sorts: Collection[str]) -> tuple[float, float]:
-    """Return top and bottom of the boxes of a lane within a row that has these lanes, as in `band`."""
+    """Return top and bottom of the boxes of a lane within a row that has these lanes, as in `band`.
+
+    Another lane lies upon the edge of the actions.
+    """
     if not lane.has_band:
         return band(sorts)
     side = _ABOVE if lane.sort in _ABOVE else _BELOW
-    edge, high = _FILLED - _LANE * sum(sort in sorts for sort in side[: side.index(lane.sort)]), _LANE - _GAP
+    outer = side[: side.index(lane.sort)] if lane.sort in sorts else side
+    edge, high = _FILLED - _LANE * sum(sort in sorts for sort in outer), _LANE - _GAP
     return (-edge, high - edge) if lane.sort in _ABOVE else (edge - high, edge)

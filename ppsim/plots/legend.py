@@ -118,7 +118,8 @@ class Legend:
         for name, dashes in DASHES.items() if lines.transfers else ():
             self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if lines.has_path:
-            self._add("path", "critical path", color=theme.critical, linewidth=2.2 * POINTS)
+            dashed = "; dashed: past other devices" * any(map(lines.jumps, every))
+            self._add("path", f"critical path{dashed}", color=theme.critical, linewidth=2.2 * POINTS)
         if memory:
             devices = sorted({*map(memory.fullest, range(len(memory.curves)))})
             own = f" ({', '.join(map(str, devices))})" * (len(devices) <= 4)

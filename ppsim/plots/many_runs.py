@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import matplotlib
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
 from matplotlib.offsetbox import HPacker
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kinds have other colours
-    "light": ("#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#00008f", "#14532d", "#6a7380"),
-    "dark": ("#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#ffd9a0", "#3fae4a", "#a4abb5"),
-    "grey": ("#000000", "#5a5a5a", "#303030", "#7a7a7a"),
+    theme: ["#" + colour for colour in colours.split()]
+    for theme, colours in (
+        ("light", "1b1f24 7d3c98 8c5a2b 2f7f93 b04a86 6f7212 00008f 14532d c018f0 6a7380"),
+        ("dark", "e8eaed c79bf0 d9a27a 6fc3d6 f09ad8 c2c25a ffd9a0 3fae4a c048d8 a4abb5"),
+        ("grey", "000000 5a5a5a 303030 7a7a7a"),
+    )
 }
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
@@ -39,6 +43,7 @@ _NAMES, _LETTERS = 7.2, 3.6  # maximum lines of names at lines' ends per inch of
 _FINEST = 1e-3  # of an axis' unit: if a swept number is smaller, each has its own unit
 _AXES = {"memory limit": "activations", "achieved": "fraction of the peak"}  # units of swept numbers that have one
 _UNITS = {one.name.replace("_", " "): one.metadata["unit"] for one in fields(Costs) if one.metadata.get("unit")}
+_STATE_SIZE = 4.2  # points
 _SAME = 2e-3  # of the largest value: lines as close as this at all numbers are drawn as one
 _RATIO, _MAX_TICKS = 4.0, 10  # minimum ratio of the ends of a logarithmic axis; ticks of an axis
 _STATE_WORDS = {"tight": "half filled: tight in memory", "over": "hollow: does not fit"}
@@ -83,9 +88,11 @@ def draw_lines(
                 3 - 0.01 * MARKERS[style["marker"]] + 0.5 * (style["linestyle"] != "solid")
             )  # both are seen
             for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
-                own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of(state, colours)}
+                own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of("over", colours)}
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
+                if state == "tight":
+                    fill_halves(axes, [(numbers[at], scaled[at]) for at in own["markevery"]], size, _STATE_SIZE)
             lined = textwrap.fill(name, letters, break_on_hyphens=False, break_long_words=False)
             ends.append((numbers[-1], scaled[-1], lined, style))
         is_log = _number_axis(axes, sorted({number for pairs in lines.values() for number, _ in pairs}), word)
@@ -94,7 +101,8 @@ def draw_lines(
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
         else:
             axes.locator_params(axis="y", steps=[1, 2, 5, 10])
-            if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
+            near = 3 / 4 if unit == "fraction" else 1 / 2  # shares begin at zero unless their lines then lie flat
+            if min(drawn) >= 0 and not near * max(drawn) <= min(drawn) < (1 - _SAME) * max(drawn):
                 axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
         axes.xaxis.label.set_text(axes.get_xlabel() + ", logarithmic" * is_log)
         direct = sum(name.count("\n") + 1 for _, _, name, _ in ends) <= _NAMES * (figure.get_figheight() - 0.7)
@@ -108,7 +116,14 @@ def draw_lines(
 def looks_of(state: str, theme: Theme) -> dict[str, Any]:
     """Return the style of a point that is tight in memory or over it."""
     half = {"fillstyle": "left", "markerfacecoloralt": theme.paper}
-    return {"markersize": 4.2, **(half if state == "tight" else {"markerfacecolor": theme.paper})}
+    return {"markersize": _STATE_SIZE, **(half if state == "tight" else {"markerfacecolor": theme.paper})}
+
+
+def fill_halves(axes: Axes, points: Any, look: Mapping[str, Any], size: float) -> None:
+    """Fill the left halves of hollow points; a half of a marker would be moved to other pixels than its outline."""
+    marker: Any = MarkerStyle(look["marker"], fillstyle="left")
+    style: Any = {"color": look["color"], "linewidths": 0.0, "snap": False, "clip_on": False}
+    axes.scatter(*np.array(points).T, s=size**2, marker=marker, zorder=look["zorder"], **style)
 
 
 def explain_states(axes: Axes, states: Iterable[str], theme: Theme, refused: Sequence[str]) -> None:

@@ -60,6 +60,11 @@ class ChartLines:
         spread = [boxes if boxes.plain else as_class(Boxes, boxes, apart=APART_FOR_LINES) for boxes in every]
         return replace(self, waited=bool(min(apart) < scale.CROWDED)), spread
 
+    def jumps(self, boxes: Boxes) -> bool:
+        """Return whether the path passes rows that it does not use."""
+        spans = _spans_of_path(boxes) if self.critical is True else _spans_of_actions(boxes, self.critical)
+        return bool(np.any(np.abs(np.diff(spans[0])) > 1))
+
     def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> np.ndarray:
         """Draw the transfers and the path of one chart, whose lines (lines, 2, 2) are returned."""
         if self.transfers:
@@ -209,16 +214,19 @@ def _path_lines(
     below = 0.5 - gap - bottom  # of lanes
     lower = device + bottom + (0.2 * below - halo / 2 / high if below > 1e-9 else min(gap / 2, halo / 2 / high))
     points = np.stack([np.stack([begin, end], axis=1).ravel(), np.repeat(lower, 2)], axis=1)
-    drawn, steps = np.ones(len(points) - 1, bool), [NO_PATH]
+    drawn, steps, jumps = np.ones(len(points) - 1, bool), [NO_PATH], [NO_PATH]
     changes = np.flatnonzero(np.diff(np.pad(is_short.astype(int), 1)))
     for one, other in zip(turns[changes[::2]].tolist(), turns[changes[1::2]].tolist(), strict=True):
         drawn[2 * one : 2 * other] = False
         (left, right), rows = begin[[one, other]], lower[one : other + 1]
         times = np.array([[2 * left, left + right], [left + right, left + right], [left + right, 2 * right]])
-        steps.append(np.stack([times / 2, [rows[[0, 0]], [rows.min(), rows.max()], rows[[-1, -1]]]], axis=2))
+        step = np.stack([times / 2, [rows[[0, 0]], [rows.min(), rows.max()], rows[[-1, -1]]]], axis=2)
+        passes = len(np.unique(rows)) <= np.ptp(rows)  # rows that the path does not use
+        steps.append(step[:: 1 + passes])
+        jumps.append(step[1 : 1 + passes])
     lines = np.stack([points[:-1], points[1:]], axis=1)[drawn]
     is_jump = (lines[:, 0, 0] == lines[:, 1, 0]) & (np.ptp(lines[:, :, 1], axis=1) > 1.5)
-    return np.concatenate([lines[~is_jump], *steps]), lines[is_jump]
+    return np.concatenate([lines[~is_jump], *steps]), np.concatenate([lines[is_jump], *jumps])
 
 
 def _idle_beside(boxes: Boxes, time: float, device: int, after: bool) -> float:

@@ -120,8 +120,10 @@ def is_over(peak: float, limit: float | None) -> bool:
 def _dress(ax: Axes, strip: MemoryStrip, peak: float, theme: Theme) -> None:
     """Give the strip ticks at the limit or the highest peak of all, and where they have space at 0, half and a peak."""
     tall, highest = ax.get_window_extent().height / ax.figure.dpi * PIXELS, strip.limit or strip.top
-    apart = _APART * strip.top * _HEADROOM / tall
-    ticks = (0.0, highest > apart), (highest / 2, tall > 60 and highest > 2 * apart), (highest, True)
+    apart, shown = _APART * strip.top * _HEADROOM / tall, float(level_text(highest).replace(",", ""))
+    of_half, of_all = (len(number_text(level).partition(".")[2]) for level in (shown / 2, shown))  # decimals
+    has_half = of_half <= of_all and tall > 60 and highest > 2 * apart
+    ticks = (0.0, highest > apart), (highest / 2, has_half), (highest, True)
     levels = [
         level for level, has_space in (*ticks, (peak, apart < peak - highest <= strip.top - highest)) if has_space
     ]

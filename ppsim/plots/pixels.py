@@ -175,7 +175,7 @@ def strips(boxes: Boxes, theme: Theme, columns: PixelColumns, rule: float = 0.0,
     found = [Strip(*one, _actions(boxes, theme, half, rule, columns, dense, inside)) for half, one in enumerate(bands)]
     if boxes.plain and len(found) > 1:
         found = [Strip(*boxes.band, (found[0].light + found[1].light) / 2)]
-    lanes = [lane for lane in boxes.lanes if lane.has_band]
+    lanes = [lane for lane in boxes.lanes if lane.has_band and lane.sort in boxes.sorts]
     first, last = bins(columns, 1.0, finish)  # of ticks without a blur
     inside = shares(np.zeros(1), np.array([finish]), first, last)
     least = scale.TICK * dense / columns.per_second

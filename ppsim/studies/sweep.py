@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from ppsim.actions import Kind
 from ppsim.analysis.measures import MEASURES, Measure
 from ppsim.analysis.memory import HEADROOM, fit_within
 from ppsim.base.documents import as_python, read_yaml
@@ -21,6 +22,7 @@ from ppsim.base.tables import Tabular, markdown_table
 from ppsim.base.units import EXAMPLES, counted, parse_quantity, time_unit
 from ppsim.config import AnyConfig, ConfigSource, config_source, value_at
 from ppsim.costs import Costs
+from ppsim.costs.given import TIMES
 from ppsim.interop.result import plain
 from ppsim.studies.compare import is_asynchronous
 from ppsim.studies.points import POINT_MEASURES, Candidate, run_points, usable_bytes
@@ -272,13 +274,14 @@ def _subject(source: ConfigSource, varied: Iterable[str], longest: float) -> str
         names = dict[str, list[str]]()
         times = [one.name for one in fields(Costs) if one.metadata.get("unit") == "seconds"]
         times = [key for key in times if isinstance(costs.get(key), int | float) and f"costs.{key}" not in varied]
-        common = time_unit(longest)  # as titles of charts
+        letters = {name: Kind(at).name for at, name in enumerate(TIMES)} | {"latency": "transfer"}  # as in titles
+        common = time_unit(longest)
         if min((costs[key] for key in times if costs[key] > 0), default=1.0) * common.factor < 0.099:
             common = time_unit(max(costs[key] for key in times))
         for key in times:
             unit = time_unit(costs[key]) if 0 < costs[key] * common.factor < 0.099 else common
             text = f"{costs[key] * unit.factor:g} {unit.symbol}"
-            names.setdefault(text, []).append({"latency": "transfer"}.get(key, key.replace("_", " ")))
+            names.setdefault(text, []).append(letters.get(key, key.replace("_", " ")))
         words = [", ".join(map(str, words)), *(f"{', '.join(of)} {text}" for text, of in names.items())]
         return " · ".join(filter(None, words))
     return ", ".join(map(str, [*filter(None, [name]), *words]))
