@@ -205,6 +205,9 @@ def test_a_search_for_some_seconds_tells_its_rounds_and_is_no_longer_than_what_i
 
 def test_a_limit_in_bytes_counts_weights_and_activations():
     costs = ppsim.Costs(forward=1, backward=2, activation_bytes=10, weight_bytes=100)
+    assert found("one", 4, 8, costs, memory_limit_bytes=["125 B"] * 4) == found(
+        "one", 4, 8, costs, memory_limit_bytes=125
+    )
     run = ppsim.simulate(found("one", 4, 8, costs, memory_limit_bytes=125), costs)
     assert run.peak_activations.max() == 2
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ppsim.actions import Kind
-from ppsim.base.errors import BuildError, PpsimError
+from ppsim.base.errors import BuildError, PpsimError, error_at
 from ppsim.base.host import note_failure
 from ppsim.base.progress import track
-from ppsim.base.rules import argument, number
-from ppsim.base.units import first_names, of_number, percent_text, seconds_text
+from ppsim.base.rules import argument, nested, number
+from ppsim.base.units import first_names, of_number, parse_quantity, percent_text, seconds_text
 from ppsim.costs.table import CostModel
 from ppsim.families.registry import families, family, require_count
 from ppsim.plan.holding import limits_of, static_bytes
@@ -130,7 +130,9 @@ def _problem(
         return Problem.of(p, m, device_of, costs, split, limits_of(p, math.inf if activations is None else activations))
     if activations is not None:
         raise BuildError("memory_limit and memory_limit_bytes limit the same amount; give one of them")
-    limits = limits_of(p, in_bytes, "memory_limit_bytes", 80e9)
+    with error_at("memory_limit_bytes: "):
+        amounts = nested(lambda one: parse_quantity(one, "bytes") if isinstance(one, str) else one)(in_bytes)
+    limits = limits_of(p, amounts, "memory_limit_bytes", 80e9)
     problem = Problem.of(p, m, device_of, costs, split, np.full(p, math.inf))
     if problem.costs.activation_bytes is None:
         raise BuildError("memory_limit_bytes needs costs with bytes of activations: ppsim.Costs(activation_bytes=1e9)")
