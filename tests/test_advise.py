@@ -113,6 +113,15 @@ def test_advice_begins_with_what_the_framework_of_the_config_runs():
     assert any(line.startswith("* Megatron-LM does not run it") for line in lines)
 
 
+def test_only_a_verbose_page_has_flags_longer_than_a_line():
+    """torchtitan names every layer of uneven stages."""
+    titan = ["--set=layout.framework=torchtitan", "--set=layout.partition=[1,3,5,5,5,5,5,3]"]
+    short, whole = (run_ppsim("advise", LLAMA, *titan, *more).out for more in ([], ["-v"]))
+    assert max(map(len, short.splitlines())) <= 100
+    assert max(map(len, whole.splitlines())) > 100
+    assert "--parallelism.module_fqns_per_model_part ..." in short
+
+
 def test_where_the_config_does_not_fit_what_makes_it_fit_helps():
     found = advice(0.3)  # 62.2 of 56 GB
     assert found.fits is False

@@ -46,7 +46,7 @@ def page(found: AdviceList, verbose: bool = False) -> list[str]:
         others = [one for one in shown if found.needs_other(one)]
         lines += ["", *cells.candidate_table("change", shown, found.config, others)]
         if verbose:
-            lines += ["", *cells.lines_of_changes(shown, found.config)]
+            lines += ["", *cells.lines_of_changes(shown, found.config, whole=True)]
         else:
             lines += more_lines(len(better) - len(shown), ": -v")
         if others:

@@ -103,15 +103,21 @@ def versus(step: float, first: float) -> str:
     return "=" if abs(difference) < SAME else percent_text(difference, 0, signed=True)
 
 
-def change_lines(one: Candidate, config: Config) -> list[str]:
-    """Return a change as `--set` options to paste, and as flags of the config's framework.
+def change_lines(one: Candidate, config: Config, whole: bool = False) -> list[str]:
+    """Return a change as `--set` options to paste, and as flags of the config's framework, long ones only if `whole`.
 
     The options name the stages instead of the rule that gave them.
     """
     keys = dict(one.changes)
     if one.layout_string and "layout.partition" in keys and keys["layout.partition"] != "even":
         keys["layout.partition"] = one.layout_string
-    return [*wrapped_words(set_options(keys)), *wrapped_words(_framework_words(one, config))]
+    flags = _framework_words(one, config)
+    return [*wrapped_words(set_options(keys)), *wrapped_words(flags if whole else shortened(flags))]
+
+
+def shortened(flags: Iterable[str]) -> list[str]:
+    """Return flags; arguments longer than a line are left out."""
+    return [flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in flags]
 
 
 def set_options(keys: Mapping[str, Any]) -> Iterator[str]:
@@ -120,11 +126,11 @@ def set_options(keys: Mapping[str, Any]) -> Iterator[str]:
         yield f"--set {key}={shlex.quote(value if isinstance(value, str) else json.dumps(value))}"
 
 
-def lines_of_changes(shown: Iterable[Candidate], config: Config) -> Iterator[str]:
+def lines_of_changes(shown: Iterable[Candidate], config: Config, whole: bool) -> Iterator[str]:
     """Yield the words of each change, then its options and flags."""
     for one in shown:
         yield f"{one.words}:"
-        yield from change_lines(one, config)
+        yield from change_lines(one, config, whole)
 
 
 def _framework_words(one: Candidate, config: Config) -> list[str]:
@@ -136,7 +142,7 @@ def _framework_words(one: Candidate, config: Config) -> list[str]:
         return [f"{name}: cannot run it; ppsim advise --framework ranks what a framework runs"]
     kept = {flag.split()[0] for flag in after}
     dropped = [flag.split()[0] for flag in before if flag.split()[0] not in kept]
-    removal = [f"(remove {' '.join(dropped)})"] if dropped else []
+    removal = f"(remove {' '.join(dropped)})".split() if dropped else []
     words = [*(flag for flag in after if flag not in before), *removal]
     return [f"{name}:", *words] if words else []
 

@@ -21,6 +21,7 @@ from ppsim.commands.cells import (
     gigabytes,
     peak_text,
     runs_in,
+    shortened,
     step_text,
     usable_text,
     versus,
@@ -303,9 +304,7 @@ def _first_flags(best: Chosen, output: Path | None, launched: Sequence[str]) -> 
         if isinstance(flags, list):
             priced = _other_policies(best, name)
             yield from paragraph(f"{name}, with these flags and those of the model (-v prints all){priced}:", "run  ")
-            chosen = flags_of_layout(name, config, flags)
-            short = (flag if len(flag) < line_width() - 10 else f"{flag.partition(' ')[0]} ..." for flag in chosen)
-            yield from wrapped_words(short, "     ")
+            yield from wrapped_words(shortened(flags_of_layout(name, config, flags)), "     ")
             own = f" --framework {name}" * (name != (own_framework(config) or next(iter(found))))
             script = f"ppsim export {output.name if output else 'best.yaml'}{own} prints the whole script"
             yield from paragraph(("" if output else "-o best.yaml writes the config; ") + script, "     ")

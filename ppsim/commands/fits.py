@@ -51,7 +51,7 @@ def _page(config: Config, run: Timeline, headroom: float, changes: list[Candidat
         yield ""
         yield from candidate_table("would fit", changes, config)
         yield ""
-        yield from lines_of_changes(changes if verbose else changes[:1], config)
+        yield from lines_of_changes(changes if verbose else changes[:1], config, verbose)
         yield LEGEND
     elif not memory.fits(headroom):
         yield "no single change makes it fit; ppsim choose looks for another layout"

@@ -383,8 +383,9 @@ def _read_partition(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
     rest = (layers - sum(by_end_device.values())) // max(devices - len(by_end_device), 1)
     counts = [by_end_device.get(stage % devices, rest) // stages for stage in range(devices * stages)]
     if sum(counts) != layers:
-        split = f"split evenly over {devices * stages} stages, as Megatron-LM does"
-        raise ConfigError(f"--num-layers {model['num_layers']} cannot be {split}")
+        split = f"split evenly over {devices * stages} stages, as Megatron-LM does without a layout"
+        instead = "give the layers of each stage as in --pipeline-model-parallel-layout 'Et*3|t*4|t*4|t*3L'"
+        raise ConfigError(f"--num-layers {model['num_layers']} cannot be {split}; {instead}")
     if by_end_device or any(ends):
         layout["partition"] = [counts[0] - ends[0], *counts[1:-1], counts[-1] - ends[1]]
     return stages
