@@ -153,6 +153,18 @@ def test_a_bias_gets_its_gradient_from_a_sum_that_reads_the_gradients_of_its_pro
     assert biased.forward == plain.forward
 
 
+def test_a_heads_product_with_an_odd_number_of_words_takes_longer_unless_the_framework_pads():
+    odd = replace(MODEL, vocabulary=7)
+    eager, split, padded = Layout(framework="eager"), Layout(framework="eager", tensor=2), Layout()
+    for layout, times in ((eager, 4), (split, 1), (padded, 1)):
+        head, slower = (
+            derived(layout, odd, replace(FAST_MEMORY, operators=law)).work(odd.layers[-1])
+            for law in (LAW, replace(LAW, odd=4))
+        )
+        assert slower.products == pytest.approx(times * head.products)
+        assert slower.weight_grad == pytest.approx(times * head.weight_grad)
+
+
 def test_norms_alone_may_be_several_kernels():
     device = replace(FAST_MEMORY, memory_bandwidth=100.0)
     layouts = (Layout(framework="mosaicml", fused_norms=way) for way in (None, True, False))

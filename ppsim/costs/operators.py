@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ppsim.base.rules import check_fields, declared, described, fraction, text, weight
+from ppsim.base.rules import check_fields, declared, described, fraction, positive, text, weight
 from ppsim.costs.layers import VALUE_BYTES, Linear
 
 FP8_BYTES = 1
@@ -113,6 +113,10 @@ class OperatorLaw:
         "seconds that the host takes to launch a kernel; a slow host takes two or three times as long", weight, 9e-6,
         example="20e-6", unit="seconds",
     )  # fmt: skip
+
+    odd: float = declared(
+        "times as long takes a head's product with an odd number of words", positive, 1.0, example="4"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -196,7 +196,10 @@ class Setup:
             forward += input_cast + weight_cast
             input_grad += rates.cast(copies * rows * outputs, casts, copies) + weight_cast  # W reads them too
             weight_grad += 0.0 if casts.holds_inputs else input_cast
-        return forward + launch, input_grad + launch, weight_grad + launch
+        # kernels of an older GPU: cutlass_75_tensorop_..._align1 (pegainfer-project/pegainfer, pull request 1046)
+        pads = layout.run_by.facts.pads_words or linear.module != "head" or -(-linear.outputs // split) % 2 == 0
+        times = 1.0 if pads else rates.law.odd
+        return times * forward + launch, times * input_grad + launch, times * weight_grad + launch
 
     def _core(self, core: AttentionCore) -> tuple[float, float]:
         """Return the seconds of an attention core in F and in I."""

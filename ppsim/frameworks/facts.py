@@ -119,6 +119,7 @@ class Facts:
     recompute_blocks: bool = True
     # True if a full recomputation ends with the last tensor that the backward reads: no last product, no combine
     early_stop: bool = False
+    pads_words: bool = False  # True if it makes the number of words a multiple of 128 on each GPU
     # by a key of a config, or KEY=VALUE: the first version that has it; "" if none has
     since: Mapping[str, str] = field(default_factory=dict)
 

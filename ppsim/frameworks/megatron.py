@@ -81,6 +81,7 @@ FACTS = Facts(
     messages=FSDP,
     moves=LOSS,
     extra=EXTRA,
+    pads_words=True,
     versions={"2.6": {"scatter_transfers": True}, "core 0.4.0": {}},
     since=SINCE,
 )
@@ -92,5 +93,6 @@ CORE_FACTS = Facts(
     messages=FSDP,
     moves=LOSS,
     extra=EXTRA,
+    pads_words=True,
     since=SINCE,
 )

@@ -16,6 +16,7 @@ FACTS = Facts(
     megatron.HOST_SOURCE,
     moves=megatron.LOSS._replace(gates=True, gradient=20),
     extra=Extra(gradients=True),
+    pads_words=True,
     since={
         **dict.fromkeys(megatron.SINCE.keys() - {"layout.distributed_optimizer"}, ""),
         "schedule.name=interleaved-1f1b": "",
