@@ -77,8 +77,9 @@ def draw(
             return figure_of(_draw_into(ax, every[0], title, bool(labels), longest, colours, lines))
         blocks, heads = _blocks(every, titles, group, base)
         notes = _single_note(every[0]) if len(runs) == 1 else [*filter(None, [note]), costs_text(every)]
-        counts = {block.name: block.boxes.timeline.schedule.slices for block in blocks[: len(blocks) * (len(runs) > 1)]}
-        notes += [f"{name}: {counted(slices, 'slice')} per microbatch" for name, slices in counts.items() if slices > 1]
+        for slices in sorted({run.schedule.slices for run in runs} - {1} if len(runs) > 1 else ()):
+            names = ", ".join(block.name for block in blocks if block.boxes.timeline.schedule.slices == slices)
+            notes.append(f"{names}: {slices} slices per microbatch")
         notes += [f"=: less than {percent_text(SAME, 0)} apart"] * any("=" in block.numbers for block in blocks)
         texts = Texts(title, lead, notes)
         rows = compose(

@@ -186,6 +186,6 @@ function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, 
     const cells = [...[...kinds, ...fills].map(({ title }) => time(shares.get(title))), time(shares.get("idle")), ...causes.map((cause) => time(chart.ledger[cause]?.[device])), levelOf(chart, chart.memory.peaks[device]), end > first ? time(chart.end(end - 1)) : ""];
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
-  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F+B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
+  const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F + B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
   return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }
