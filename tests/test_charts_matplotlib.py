@@ -804,6 +804,8 @@ def test_slices_are_labelled_with_microbatch_and_piece():
     labels = numbers_of(figure)
     assert "numbers are microbatch.slice" in words_of(figure)
     assert sorted(labels) == sorted([f"{microbatch}.{piece}" for microbatch in range(8) for piece in (0, 1)] * 8)
+    beside = rows_of(compared([run("1f1b"), run("seq1f1b")]))[1].numbers()  # one meaning in all charts of a picture
+    assert {text.get_text() for text in beside} == {*map(str, range(8))}
     narrow = words_of(compared([run("1f1b", 8, 16), run("seq1f1b", 8, 16)]))
     assert "numbers are microbatches" in narrow  # slices are too narrow
     assert "seq1f1b: 2 slices per microbatch" in narrow

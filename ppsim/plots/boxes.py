@@ -53,6 +53,7 @@ class Boxes(Spans):
     # scale at which a chart mixes its colours
     narrowest: float = 0.0
     mixing: float = 0.0
+    sliced: bool = True  # numbers have slices; not beside a schedule without them
 
     def in_rows(self, pixels: float) -> Boxes:
         """Return the boxes as rows of this height show them, with their cached properties, which hold for both."""
@@ -199,10 +200,10 @@ class Boxes(Spans):
         return schedule.label(row)
 
     def number(self, row: int) -> str:
-        """Return the microbatch of a row of the schedule, with the slice if there are slices, such as 3.1."""
+        """Return the microbatch of a row of the schedule, with the slice if all charts have slices, such as 3.1."""
         schedule = self.timeline.schedule
         microbatch, piece = divmod(int(schedule.microbatch[row]), schedule.slices)
-        return str(microbatch) if schedule.slices == 1 else f"{microbatch}.{piece}"
+        return f"{microbatch}.{piece}" if schedule.slices > 1 and self.sliced else str(microbatch)
 
     @cached_property
     def usual(self) -> dict[tuple[Kind, bool], np.ndarray]:
@@ -381,8 +382,7 @@ def axis_of(labels: Sequence[str]) -> str:
 
 def title_text(timeline: TimelineColumns) -> str:
     """Return the config's name, if there is one, and the name and sizes of the schedule."""
-    sizes = sizes_text(timeline.schedule)
-    return sizes if timeline.name is None else f"{timeline.name}: {sizes}"
+    return ": ".join(filter(None, [timeline.name, sizes_text(timeline.schedule)]))
 
 
 def common_title(timelines: Sequence[TimelineColumns]) -> str:

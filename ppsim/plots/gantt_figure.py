@@ -161,7 +161,7 @@ def compose(
     numbered = labels and pixels >= _WIDE
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
     if numbered and (those := [boxes for boxes, row in single if marks.has_numbers(boxes, row, second, digit)]):
-        is_sliced = any(boxes.timeline.schedule.slices > 1 for boxes in those)
+        is_sliced = those[0].sliced
         words = "numbers are microbatch.slice" if is_sliced else "numbers are microbatches"
         texts = texts._replace(notes=[*texts.notes, words])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
@@ -209,7 +209,8 @@ def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
     every = [as_class(Boxes, boxes, reserved=lanes) for boxes in every]
     shown = [boxes.in_rows(row) for boxes, row in zip(every, _row_heights(every, pixels), strict=True)]
     narrowest, mixing = min(boxes.median for boxes in every), max(map(mixing_scale, shown))
-    return [as_class(Boxes, boxes, narrowest=narrowest, mixing=mixing) for boxes in shown]
+    alike = {"narrowest": narrowest, "mixing": mixing, "sliced": all(one.timeline.schedule.slices > 1 for one in every)}
+    return [as_class(Boxes, boxes, **alike) for boxes in shown]
 
 
 def _title_lines(title: str, room: float) -> list[str]:
