@@ -155,7 +155,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
     for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, (no framework|the fastest).*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text = "—", acts } = advice[index], why = /, (no framework|the fastest)[^,]*/.exec(text)?.[0], known = told.has(why); told.add(why); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), known ? text.replace(why, "") : text), make("span", {}, ...acts.map((act) => plain(...act)))); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text = "—", acts } = advice[index], why = /, (no framework|the fastest)[^,]*/.exec(text)?.[0], known = told.has(why); told.add(why); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), (known ? text.replace(why, "") : text).replaceAll(" %", "\u00a0%")), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
