@@ -176,9 +176,12 @@ def _answer(explanation: Explanation, steps: list[str], verbose: bool) -> Iterat
     `verbose` adds the tables and notes.
     """
     yield from [explanation.heading] * verbose
-    gains = [(seconds_text(seconds, DIGITS) if seconds else "", text) for seconds, text in _gains(explanation)]
-    labelled = [("gain" * (not number), *gain) for number, gain in enumerate(gains)]
-    yield from with_remarks([*_facts(explanation, steps), ("", "", ""), *labelled, _trust(explanation, verbose)])
+    seconds, text = _schedule_gain(explanation)
+    gains = [("gain", seconds_text(seconds, DIGITS) if seconds else "", text)]
+    for seconds, name in _shorter_variants(explanation):
+        text = f"{_against(seconds, explanation.measured.makespan)}  {name}: {_suspects(explanation, name)}"
+        gains.append(("", seconds_text(seconds, DIGITS), text))
+    yield from with_remarks([*_facts(explanation, steps), ("", "", ""), *gains, _trust(explanation, verbose)])
     for rows in _tables(explanation).values() if verbose else ():
         is_text = {number for number, cell in enumerate(rows[0].values()) if isinstance(cell, str)}
         lines = [[_cell(head, cell) for head, cell in row.items()] for row in rows[:MAX_ROWS]]
@@ -244,13 +247,6 @@ def _facts(explanation: Explanation, steps: list[str]) -> Iterator[Fact]:
         slowest = max(explanation.pipelines, key=lambda one: one.step)
         remark = f"slowest of {counted(len(explanation.pipelines), 'other pipeline')} of the job: {_ranks(slowest)}"
         yield "others", seconds_text(slowest.step, DIGITS), remark
-
-
-def _gains(explanation: Explanation) -> Iterator[tuple[float, str]]:
-    """Yield the step of the better schedule, then of each shorter hypothetical one, and what is known of it."""
-    yield _schedule_gain(explanation)
-    for seconds, name in _shorter_variants(explanation):
-        yield seconds, f"{_against(seconds, explanation.measured.makespan)}  {name}: {_suspects(explanation, name)}"
 
 
 def _schedule_gain(explanation: Explanation) -> tuple[float, str]:

@@ -38,14 +38,7 @@ _WITHOUT_EFFECT = re.compile(
     r"(.*\.)?(log|wandb|tensorboard|tokenizer|lr|adam|save|eval|valid|test|train|dataset)[-_].*"
     r"|.*[-_](paths?|dir|files?|name)"
 )
-_FLAG_SECTIONS = (
-    "model",
-    "layout",
-    "schedule",
-    "name",
-    "batch",
-    "published",
-)  # sections that flags give, or that nothing reads
+_FLAG_SECTIONS = ("model", "layout", "schedule", "name", "batch", "published")  # flags give them, or nothing reads them
 _NOTES_OF_SECTIONS = ("framework", "overlap_tensor", "fp8", "model")  # notes that belong to these sections
 _STAGE_KEYS = ("partition", "first_stage_layers", "last_stage_layers")  # keys that together give the layers per stage
 

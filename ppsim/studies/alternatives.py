@@ -54,15 +54,10 @@ def single_changes(config: Config, run: Timeline, schedules: Needs, headroom: fl
     that a framework needs to run it. The change to the fastest stages leaves the headroom free. Keys that must follow a
     change, such as the microbatches of a larger data-parallel group, change with it.
     """
-    found: list[Change] = []
+    found, alone = list[Change](), config.backbone
+    changes = _changes(alone, alone.simulate() if config.has_encoder else run, schedules, headroom)
     if config.has_encoder:
-        alone = config.backbone
-        changes = [
-            *_encoder_changes(config),
-            *(_with_encoder(config, alone, one) for one in _changes(alone, alone.simulate(), schedules, headroom)),
-        ]
-    else:
-        changes = _changes(config, run, schedules, headroom)
+        changes = [*_encoder_changes(config), *(_with_encoder(config, alone, one) for one in changes)]
     for change in changes:
         keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
         lacking = any(lacks(config.data, key, value) for key, value in keys.items())
@@ -104,10 +99,8 @@ def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
     if encoder_size(config.data, {}, EncoderKey.PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
         return change
     gpus = math.prod(change.keys.get(key, value_at(alone.data, key) or 1) for key in keys)
-    copies = gpus // (
-        encoder_size(config.data, {}, EncoderKey.TENSOR) * (value_at(config.data, "encoder.layout.context") or 1)
-    )
-    return change._replace(keys={**change.keys, EncoderKey.DATA: copies})
+    tensor, context = encoder_size(config.data, {}, EncoderKey.TENSOR), value_at(config.data, "encoder.layout.context")
+    return change._replace(keys={**change.keys, EncoderKey.DATA: gpus // (tensor * (context or 1))})
 
 
 def _changes(config: Config, run: Timeline, schedules: Needs, headroom: float) -> Iterator[Change]:

@@ -118,9 +118,8 @@ def _inside(trace: Trace, predicted: TimelineColumns, step: float) -> int | None
     interval = spread(predicted)
     if interval is None:
         return None
-    return int(
-        np.count_nonzero((trace.step_seconds >= step * interval.low) & (trace.step_seconds <= step * interval.high))
-    )
+    low, high, seconds = step * interval.low, step * interval.high, trace.step_seconds
+    return int(np.count_nonzero((seconds >= low) & (seconds <= high)))
 
 
 def _kind_errors(actual: TimelineColumns, predicted: TimelineColumns, profile: Profile) -> dict[str, float]:

@@ -164,11 +164,8 @@ class TowerSearch:
                     yield encoder, max(gpus - own, 0)
                 continue
             is_first_value = encoder.pop(EncoderKey.DATA, None) in (None, self.values.get(EncoderKey.DATA, (None,))[0])
-            if is_first_value and (size[EncoderKey.STAGES], size[EncoderKey.COPIES], size[EncoderKey.PREFETCH]) == (
-                1,
-                1,
-                0,
-            ):
+            alone = (EncoderKey.STAGES, EncoderKey.COPIES, EncoderKey.PREFETCH)
+            if is_first_value and all(size[key] == VALUES[key][0] for key in alone):
                 yield encoder, max(gpus, 0)
 
     def _simulated(
@@ -191,8 +188,6 @@ class TowerSearch:
         """Return the changes of both towers, with `gpus` for the backbone."""
         if EncoderKey.DATA in self.values and EncoderKey.DATA not in encoder:
             devices = backbone.changes.get(Key.DEVICES, value_at(self.source.data, Key.DEVICES))
-            encoder = {
-                **encoder,
-                EncoderKey.DATA: max(gpus // devices // encoder_size(self.source.data, encoder, EncoderKey.TENSOR), 1),
-            }
+            tensor = encoder_size(self.source.data, encoder, EncoderKey.TENSOR)
+            encoder = {**encoder, EncoderKey.DATA: max(gpus // devices // tensor, 1)}
         return {**backbone.changes, **encoder}

@@ -6,6 +6,7 @@ number in the other copies, run its actions in their bubbles. Microbatches go to
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -227,9 +228,10 @@ def failed_device_losses(config: Config, device: int, copies: int, names: Iterab
     before = _compared(config, [*(names or ())])
     _require_device(device, max((run.schedule.devices for run in before.timelines), default=device + 1))
     healthy = [
-        run if run.plan.ports is None else _simulated(run, config, run.schedule, np.arange(run.schedule.devices), 1)
+        run if run.plan.ports is None
+        else _simulated(run, config, run.schedule, np.arange(run.schedule.devices), 1, "list")
         for run in before.timelines
-    ]
+    ]  # fmt: skip
     runs, refused = [], dict(before.refused)
     for run in healthy:
         try:
@@ -258,16 +260,11 @@ def rerouted(run: Timeline, device: int, copies: int, config: Config) -> Timelin
     """
     schedule = run.schedule.compute
     _require_device(device, schedule.devices)
-    return _simulated(run, config, *_rerouted_lists(schedule, device, copies), copies, dispatch="ready")
+    return _simulated(run, config, *_rerouted_lists(schedule, device, copies), copies, "ready")
 
 
 def _simulated(
-    run: Timeline,
-    config: Config,
-    lists: ScheduleColumns,
-    device_in_copy: np.ndarray,
-    copies: int,
-    dispatch: str = "list",
+    run: Timeline, config: Config, lists: ScheduleColumns, device_in_copy: np.ndarray, copies: int, dispatch: str
 ) -> Timeline:
     """Simulate lists of all copies under the costs of `run`, one copy, given each device's number in its copy.
 
@@ -283,13 +280,10 @@ def _simulated(
         microbatch_scale=None if table.microbatch_scale is None else np.tile(table.microbatch_scale, copies),
     )
     jitter = None if config.jitter is None else _jitter_of_copies(config.jitter, device_in_copy)
-    options = {
-        "transport": config.transport,
-        "engine": config.engine,
-        "optimizer": config.optimizer,
-        "seed": config.seed,
-    }
-    after = simulate(Schedule.of(lists), TableCosts(table), dispatch=dispatch, jitter=jitter, **options)
+    after = simulate(
+        Schedule.of(lists), TableCosts(table), transport=config.transport, engine=config.engine, dispatch=dispatch,
+        optimizer=config.optimizer, jitter=jitter, seed=config.seed,
+    )  # fmt: skip
     limit = config.memory_limit
     limit = [limit[device] for device in device_in_copy.tolist()] if isinstance(limit, list) else limit
     return after.changed(config=replace(config, memory_limit=limit))
@@ -302,19 +296,11 @@ def _require_device(device: int, devices: int) -> None:
 
 def _jitter_of_copies(jitter: Jitter, device_in_copy: np.ndarray) -> Jitter:
     """Return the jitter of one copy for the devices of all copies, given each device's number in its copy."""
-    devices = {
-        number: np.flatnonzero(device_in_copy == number).tolist() for number in np.unique(device_in_copy).tolist()
-    }
-    return replace(
-        jitter,
-        slow_devices={sender: factor for number, factor in jitter.slow_devices.items() for sender in devices[number]},
-        slow_links={
-            (sender, receiver): factor
-            for (first, second), factor in jitter.slow_links.items()
-            for sender in devices[first]
-            for receiver in devices[second]
-        },
-    )
+    of = {number: np.flatnonzero(device_in_copy == number).tolist() for number in np.unique(device_in_copy).tolist()}
+    devices = {device: factor for number, factor in jitter.slow_devices.items() for device in of[number]}
+    links = {pair: factor for (first, second), factor in jitter.slow_links.items()
+             for pair in itertools.product(of[first], of[second])}  # fmt: skip
+    return replace(jitter, slow_devices=devices, slow_links=links)
 
 
 def _rerouted_lists(schedule: ScheduleColumns, failed: int, copies: int) -> tuple[ScheduleColumns, np.ndarray]:
