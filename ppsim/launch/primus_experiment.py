@@ -196,19 +196,15 @@ def _read_order(flags: Flags, reading: Reading) -> None:
 
 def _read_recomputed_layers(flags: Flags, reading: Reading) -> None:
     """Read which blocks recompute: of each stage none, or equally many in all stages that have some."""
-    text = flags.text("recompute-layer-ids")
-    if text is None:
+    schedule, first, counts = reading.data["schedule"], 0, list[int]()
+    if not (ids := {*map(int, re.findall(r"\d+", flags.text("recompute-layer-ids") or ""))}):
         return
-    if not re.fullmatch(r"[\d\s,]*\d[\d\s,]*", text):
-        raise ConfigError(f"recompute_layer_ids {shown(text)} must be numbers of layers, such as 0,1,2")
-    ids, first, schedule = {*map(int, re.findall(r"\d+", text))}, 0, reading.data["schedule"]
-    counts = list[int]()
     for stage in Launch(reading.config()).costs.stages(schedule["devices"] * schedule["stages_per_device"]):
         counts.append(len(ids & {*range(first, first := first + stage.get("block", 0))}))
-    levels = ["full" if count else "none" for count in counts]
-    reading.data["layout"] |= {"recompute": levels, "recompute_blocks": max(counts)}
-    if {*counts} - {0, max(counts)}:
-        reading.unknown.append(f"recompute_layer_ids: priced as {max(counts)} layers of each stage that has any")
+    levels, most = ["full" if count else "none" for count in counts], max(counts)
+    reading.data["layout"] |= {"recompute": levels, "recompute_blocks": most}
+    if {*counts} - {0, most}:
+        reading.unknown.append(f"recompute_layer_ids: priced as {most} layers of each stage that has any")
 
 
 def _flags(values: Mapping[str, Any]) -> dict[str, list[str]]:

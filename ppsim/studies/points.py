@@ -36,7 +36,6 @@ GROUP_KEYS = (
     "layout.tensor", "layout.context", "layout.expert", "layout.data", "schedule.devices", "encoder.placement",
 )  # fmt: skip
 IDEA = (*GROUP_KEYS, "schedule.name", "layout.recompute")  # keys whose values make an idea
-RESPECTS = 5  # end of the part of `Candidate.rank` that compares simplicity, up to the optimizer state
 DIGITS = 5  # significant digits to which steps are compared: equal ones are at most 0.01 % apart
 # The ledger behind `exposed_communication` takes longer than build, simulation and all the others together.
 POINT_MEASURES = {name: measure for name, measure in MEASURES.items() if name != "exposed_communication"}
@@ -128,22 +127,22 @@ class Candidate:
     def rank(self) -> tuple[Any, ...]:
         """The sort key: `rounded` expected step, `simplicity`, then what a variant adds, then step and memory.
 
-        A variant is simpler with the usual optimizer state, then with few stages, then with an even partition.
+        A variant is simpler with few stages per device, then with an even partition.
         """
         name, stages = self.changes.get("schedule.name"), self.changes.get("schedule.stages_per_device")
         if name is not None and not stages:
             stages = find_family(name).stages_per_device
         uneven = self.changes.get("layout.partition", "even") != "even"
-        added = self.changes.get("layout.optimizer_bytes") is not None, stages or 1, uneven
         ordered = sorted(self.changes.items(), key=lambda item: item[0])
-        return rounded(self.expected), *self.simplicity, *added, self.expected, self.memory, str(ordered)
+        return rounded(self.expected), *self.simplicity, stages or 1, uneven, self.expected, self.memory, str(ordered)
 
     @property
-    def simplicity(self) -> tuple[int, int, int]:
-        """A sort key: few pipeline devices, then little recompute, then a schedule that many frameworks run."""
-        level = self.changes.get("layout.recompute", "none")
+    def simplicity(self) -> tuple[int, ...]:
+        """A sort key: few pipeline devices, little recompute, a schedule of many frameworks, the usual state."""
+        level, state = self.changes.get("layout.recompute", "none"), self.changes.get("layout.optimizer_bytes")
         running = frameworks_running(self.changes.get("schedule.name", ""))
-        return self.changes.get("schedule.devices", 1), (level != "none") + (level == "full"), -len(running)
+        recompute = (level != "none") + (level == "full")
+        return self.changes.get("schedule.devices", 1), recompute, -len(running), state is not None
 
     @property
     def numbers(self) -> Mapping[str, Any]:
@@ -230,7 +229,7 @@ def placed(ranked: Iterable[Candidate], errors: Mapping[str, float] | None, own:
         ties = [one.expected <= rest[0].expected * _error(errors, rest[0], one) for one in rest]
         group, number = [*itertools.compress(rest, ties)], f"{len(found) + 1}"
         while group:
-            simple = [one for one in group if all(map(operator.le, one.rank[1:RESPECTS], group[0].rank[1:RESPECTS]))]
+            simple = [one for one in group if all(map(operator.le, one.simplicity, group[0].simplicity))]
             first = min(simple, key=lambda one: (one.step > own * (1 + NOISE), one.simplicity, one.rank))
             group = [one for one in group if one is not first]
             found.append(replace(first, place=number))
