@@ -111,13 +111,13 @@ SAID = {  # what an expert would say about a line
     "of full recompute; memory is nearly full, which the run's 40 GB devices would feel first.",
     "nemotron-3-nano-16xh100": "Plausible: a pipeline of 2 and experts inside a node leave room for all activations, "
     "but memory is nearly full. The config, NVIDIA's recipe, has no pipeline and recomputes whole experts.",
-    "gpt-1t-512xa100": "Doubtful: of layouts whose steps the model cannot tell apart the simplest is first, 16 stages "
-    "with full recompute; the published 64 stages are predicted 3 % faster.",
+    "gpt-1t-512xa100": "Plausible: it is the published layout; flags of later software make it 3 % faster. A pipeline "
+    "of 16, which recomputes everything, shares its rank but comes after it, as it is not simpler in every respect.",
     "llama-3-70b-64xh100": "Plausible: tensor parallelism over the node and a short pipeline; the config's own layout "
     "is as fast, and advice finds nothing better.",
     "llama-3-8b-8xh100": "Plausible: data parallelism first; several layouts tie with the first.",
-    "gpt-3-175b-64xa100": "Plausible: half of the published stages and two copies, which fit since the optimizer's "
-    "state is smaller; 8 stages and one copy are 6 % faster, which the model cannot tell.",
+    "gpt-3-175b-64xa100": "Plausible: the published 8 devices and one copy, with microbatches of 2 and one layer per "
+    "stage instead of four. Memory is nearly full.",
     "bloom-176b-384xa100": "Plausible: memory for all activations instead of recomputation. DeepSpeed, which ran it, "
     "has 1F1B alone.",
     "mt-nlg-530b-280xa100": "Plausible: it is the published layout.",
