@@ -101,9 +101,10 @@ def draw_lines(
             axes.yaxis.label.set_text(f"{axes.get_ylabel()}, logarithmic")
         else:
             axes.locator_params(axis="y", steps=[1, 2, 5, 10])
-            near = 3 / 4 if unit == "fraction" else 1 / 2  # shares begin at zero unless their lines then lie flat
-            if min(drawn) >= 0 and not near * max(drawn) <= min(drawn) < (1 - _SAME) * max(drawn):
+            if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
                 axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
+            elif min(drawn) >= 0:
+                axes.yaxis.label.set_text(f"{axes.get_ylabel()}, not from zero")
         axes.xaxis.label.set_text(axes.get_xlabel() + ", logarithmic" * is_log)
         direct = sum(name.count("\n") + 1 for _, _, name, _ in ends) <= _NAMES * (figure.get_figheight() - 0.7)
         explain_states(axes, fits.values(), colours, refused)
