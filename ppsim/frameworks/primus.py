@@ -34,11 +34,6 @@ HOST, EXTRA = megatron.HOST._replace(each_expert=False), megatron.EXTRA._replace
 FACTS = replace(megatron.CORE_FACTS, name="Primus", host=HOST, extra=EXTRA, since={})
 
 
-def least_microbatches(schedule: str, devices: int) -> int:
-    """Return the fewest microbatches of a schedule: with fewer it runs more, or another order."""
-    return {"zb-h1": devices, "zb-v": 2 * devices - 1}.get(schedule, 1)
-
-
 # Every key by the group of Megatron-LM's parser, or its file of presets; keys whose flag of Megatron-LM has another
 # name, or is for `false`; the values of pre_trainer.yaml, and of each model beyond those of language_model.yaml.
 OPTIONS: dict[str, Any] = json.loads(Path(__file__).with_name("primus_options.json").read_text(encoding="utf-8"))

@@ -102,7 +102,8 @@ def primus_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches: 
         yield "model.pattern: ppsim writes hybrid models for Megatron-LM only"
     if schedule.name not in ALGORITHMS:
         return
-    is_v, minimum = schedule.num_stages > p, primus.least_microbatches(schedule.name, p)
+    is_v = schedule.num_stages > p
+    minimum = 2 * p - 1 if is_v else p  # with fewer it runs more microbatches, or another order
     if p == 1:
         yield f"schedule.devices=1: {schedule.name} needs at least 2; use 1f1b"
     if microbatches < minimum:
