@@ -32,7 +32,7 @@ from ppsim.commands.reporting import ANSWER_IS_NO, OutputOption, answer, command
 from ppsim.config import Config, config_source, config_yaml, value_at
 from ppsim.costs.spread import STRAGGLER_SENTENCE
 from ppsim.frameworks import LAUNCH_OPTIONS, SCHEDULES_OF_LAUNCH, frameworks_running
-from ppsim.launch import FRAMEWORKS, flags_by_framework, flags_of_layout, named_framework, own_framework, repriced
+from ppsim.launch import FRAMEWORKS, flags_by_framework, flags_of_layout, named_framework, own_framework, step_of_launch
 from ppsim.launch.torchtitan_job import pytorch_fault
 from ppsim.search import find_family
 from ppsim.studies import choose as study
@@ -316,7 +316,7 @@ def _first_flags(best: Chosen, output: Path | None, launched: Sequence[str]) -> 
 
 def _other_policies(best: Chosen, name: str) -> str:
     """Return what differs if a framework runs a config that is priced with the policies of another; "" if nothing."""
-    named, step, other = named_framework(best.config), best.run.iteration_time, repriced(best.config, name)
+    named, step, other = named_framework(best.config), best.run.iteration_time, step_of_launch(best.config, name)
     found = f"; ppsim writes no flags of {named}" * (named not in FRAMEWORKS)
     return found + f"; with the policies of {name} the step takes {step_text(other)}" * (
         step_text(step) != step_text(other)

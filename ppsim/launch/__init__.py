@@ -86,7 +86,7 @@ def named_framework(config: Config) -> str:
     return next((name for name, policies in names if facts.lower() in (policies, name.lower())), facts)
 
 
-def repriced(config: Config, name: str) -> float:
+def step_of_launch(config: Config, name: str) -> float:
     """Return the seconds of a step of a framework's launch file of a config, with the policies of this framework."""
     policies = SEARCHED_LAYOUTS[SCHEDULES_OF_LAUNCH[name]].policies
     return from_launch(name, to_launch(config, name)).changed({"layout.framework": policies}).simulate().iteration_time
