@@ -277,8 +277,9 @@ def titled_axes(
         axis.set_major_formatter(formatter)
     style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
     (title, _, note), room = title.partition(" · "), (wide - 2 * margin) * PIXELS - 12
-    beside = text_width(title, 2 * SMALL + 2, True) + text_width(note, 2 * SMALL) < room
-    words = figure.suptitle(wrapped(title, wide) + "\n" * (not beside), x=margin / wide, ha="left", **style)
+    beside = (long := text_width(title, 2 * SMALL + 2, True)) + text_width(note, 2 * SMALL) < room
+    lines = title if long <= room + 12 else wrapped(title, wide)
+    words = figure.suptitle(lines + "\n" * (not beside), x=margin / wide, ha="left", **style)
     if note:
         style = {"color": theme.quiet, "fontsize": font_points(SMALL), "xycoords": words, "va": "bottom"}
         style |= {"xytext": (6 * beside, 0), "textcoords": "offset points", "annotation_clip": False}
