@@ -43,10 +43,17 @@ def test_a_recorded_trace_is_drawn_and_measured_like_a_simulation():
     assert (run.peak_activations > 0).all()
     assert "makespan" in run.summary(verbose=True, costs=True)
     assert len(run.to_frame()) == len(run.start)
-    first = ppsim.Timeline.from_trace(RECORDED / "dualpipe-v.json", step=0)
+    first = ppsim.Timeline.from_trace(RECORDED / "dualpipe-v.json", step=np.int64(0))
     assert first.makespan == pytest.approx(run.makespan, rel=0.1)
     with pytest.raises(ppsim.ConfigError, match="step 99 was not recorded; the file holds steps 0 to 7"):
         ppsim.Timeline.from_trace(RECORDED / "dualpipe-v.json", step=99)
+
+
+def test_a_recorded_output_layer_that_is_cut_over_devices_has_a_ledger_without_its_collectives():
+    document = trace_document("vocab-1f1b", ppsim.Costs(vocabulary_forward=0.5), devices=2, microbatches=4, steps=1)
+    run = ppsim.Timeline.of(trace_of(document, "trace").timeline())
+    assert sum(run.ledger().values()).sum() == pytest.approx(2 * run.makespan - run.device_busy.sum())
+    assert run.to_dict()["makespan"] == run.makespan
 
 
 def test_costs_of_a_measured_step_are_what_was_measured():

@@ -14,7 +14,7 @@ from ppsim.base.documents import check_document, check_schema, checked_by, docum
 from ppsim.base.errors import ConfigError, PpsimError, ScheduleError, shown
 from ppsim.base.files import read_text
 from ppsim.base.immutable import EqualColumns, short_repr
-from ppsim.base.rules import checked_methods, choice, weight
+from ppsim.base.rules import checked_methods, choice, is_whole, weight
 from ppsim.base.units import counted
 from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
@@ -190,7 +190,7 @@ class Trace(EqualColumns):
         Actions without times take 0 s at the end of the action before them.
         """
         step = self.median_step if step is None else step
-        if type(step) is not int or not -len(self.end) <= step < len(self.end):
+        if not (is_whole(step, -len(self.end)) and step < len(self.end)):
             raise ConfigError(
                 f"{self.path}: step {shown(step)} was not recorded; the file holds steps 0 to {len(self.end) - 1}"
             )
@@ -208,6 +208,7 @@ class Trace(EqualColumns):
             make_plan(schedule, table, "async"),
             row_lengths=end - start,
             transfer_lengths=np.nan_to_num(transfer_end - transfer_start),
+            barriers=None,  # a trace has no times of the collectives of an output layer
         )
         times = Times(start, end, transfer_start, transfer_end)
         return TimelineColumns(plan, table, costs, times, engine="measured", framework=self.framework)
