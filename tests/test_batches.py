@@ -139,6 +139,8 @@ def test_percentiles_are_in_order_and_interpolated(one_f_one_b):
         ({"transport": "mail"}, "transport='mail' is not known"),
         ({"jitter": ppsim.Jitter(slow_devices={9: 2.0})}, "names device 9, but the schedule has devices 0 to 3"),
         ({"jitter": ppsim.Jitter(slow_links={3: 2.0})}, "name a pair of devices"),
+        ({"jitter": ppsim.Jitter(slow_links={(1, 1): 2.0})}, "name a pair of devices"),
+        ({"jitter": ppsim.Jitter(slow_links={(0, 1): 2.0, (1, 0): 3.0})}, "name a pair of devices once"),
     ],
 )
 def test_a_call_that_cannot_be_is_refused_with_what_is_legal(one_f_one_b, options, message):

@@ -185,8 +185,8 @@ def _slow_links(jitter: Jitter, sender: np.ndarray, receiver: np.ndarray, device
     """Return the factor of each transfer."""
     factors = np.ones(len(sender))
     for link, factor in jitter.slow_links.items():
-        if not isinstance(link, tuple) or len(link) != 2:
-            raise CostError(f"jitter slow_links names {link!r}; name a pair of devices such as (0, 1)")
+        if not isinstance(link, tuple) or len(link) != 2 or link[::-1] in jitter.slow_links:  # two devices, and once
+            raise CostError(f"jitter slow_links names {link!r}; name a pair of devices once, such as (0, 1)")
         first, second = (_device(device, devices, f"jitter slow_links names device {device!r}") for device in link)
         factors[((sender == first) & (receiver == second)) | ((sender == second) & (receiver == first))] = factor
     return factors
