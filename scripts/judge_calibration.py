@@ -48,7 +48,8 @@ CHOSE = ("1B", "3B", "80B", "hagemann", "bloom", "internevo", "flagperf", "vtrai
 JUDGED = ("nemo-2502", "nemo-2504", "olmoe-fsdp", "mit-megatron", "mit-blackwell", "azure-nemo", "bridge-messages",
           "titan-graph", "fsdp-profiles", "titan-autoresearch", "scale-your-amd", "ml-infrastructure",
           "gipfelsturm-models", "nanotron-bench", "mindspeed", "mindformers", "megatron-tests", "training-gpt-2",
-          "training-llama")  # fmt: skip
+          "training-llama", "pipeoffload", "pier-perlmutter", "pier-vista", "distflashattn",
+          "gipfelsturm-nodes")  # fmt: skip
 HURTS = 0.005  # median error that a fit adds, from which it has hurt
 NEAR = {"1B": 2, "3B": 2, "8B": 2, "80B": 8}  # most nodes of a fitted run
 NODES, EVERY = {"1 to 4": 4, "1 to 16": 16, "1 to 64": 64}, {"all": 1 << 20}  # of predicted runs
