@@ -135,11 +135,10 @@ SAID = {  # what an expert would say about a line
     "the config fits its GPUs, but without the 10 % that are left free; DualPipe has no launch file.",
     "nemotron-h-56b-256xh100": "Plausible: less tensor parallelism and a pipeline in its place. Memory is nearly full. "
     "MFU counts work in fp8 by the peak of bf16.",
-    "qwen3-235b-256xgb200": "Plausible: no pipeline, and experts over 64 GPUs of an NVLink domain, as NVIDIA's "
-    "recipes for DeepSeek-V3 have. Recomputed modules make room.",
+    "qwen3-235b-256xgb200": "Plausible: a pipeline of 2, with which nothing recomputes, and experts over 64 GPUs of "
+    "an NVLink domain, as NVIDIA's recipes for DeepSeek-V3 have.",
     "qwen3-next-80b-128xh100": "Plausible: a short pipeline, and experts over two nodes.",
-    "mixtral-8x7b-64xh100": "Plausible: experts inside a node and no pipeline. Tensor parallelism of 2 and recomputed "
-    "modules make room for microbatches of 2.",
+    "mixtral-8x7b-64xh100": "Plausible: experts inside a node, and a pipeline of 2, with which nothing recomputes.",
     "kimi-k2-256xh100": "Plausible: the config's experts, pipeline and stages. The config's software holds 6 bytes of "
     "optimizer state per parameter, with both moments in bf16, so that it needs no tensor groups. Of Megatron-LM's "
     "states, choose tries 10 bytes by itself; with 6, which change the numbers of training, it answers 8.0 s.",
