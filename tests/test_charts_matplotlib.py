@@ -261,6 +261,10 @@ def test_numbers_of_the_grey_theme_name_their_kinds():
         narrow = run(name, devices, microbatches)  # without space for letters: the numbers that other themes have
         assert numbers_of(narrow.plot(theme="grey")) == numbers_of(narrow.plot())
     assert not numbers_of(run().plot(theme="grey", width=3.3))
+    every = compared([run(name, 4, 8) for name in ("1f1b", "zb-h1", "zb-v")], theme="grey", width=7)
+    assert {text.get_text().isdigit() for rows in rows_of(every) for text in rows.numbers()} == {
+        True
+    }  # zb-v has no space
     (family,) = {str(text.get_fontfamily()) for text in rows_of(run("zb-h1", 4, 8).plot(theme="grey"))[0].numbers()}
     assert "Serif" not in family
 
@@ -910,6 +914,13 @@ def test_the_line_of_the_critical_path_runs_forward_through_every_box_of_it():
     assert times[-1] == timeline.makespan
 
 
+def test_the_legend_names_dashes_of_a_critical_path_only_if_some_are_drawn():
+    figure = ppsim.load_config(ROOT / "configs" / "llama-3-70b-64xh100.yaml").simulate().plot(critical_path=True)
+    _, path = [one for one in figure.axes[0].collections if one.get_gid() == "critical path"]
+    assert {style[1] for style in path.get_linestyle()} == {None}
+    assert "critical path" in words_of(figure)
+
+
 def test_a_critical_path_is_one_dashed_line_over_the_rows_between_its_devices_beside_their_numbers():
     timeline = run("interleaved-1f1b", costs=ppsim.Costs(forward=1.0, backward=2.0, latency=0.1))
     figure = timeline.plot(critical_path=True)
@@ -1352,7 +1363,7 @@ def test_charts_of_many_runs_say_what_ran_and_name_their_axes():
     name = lines.axes[0].yaxis.label
     assert (name.get_text(), name.get_rotation()) == ("idle time (%)", 0)
     assert front.get_suptitle() == "unit costs, 8 microbatches"
-    assert front.axes[0].get_ylabel() == "step time on 2 to 4 devices (s) · labels: devices"
+    assert front.axes[0].get_ylabel() == "step time on 2 to 4 devices (s), not from zero · labels: devices"
     (legend,) = front.legends
     assert [text.get_text() for text in legend.get_texts()] == ["Pareto front"]
     assert {"zb-h1, 2", "1f1b, 4"} <= {text.get_text() for text in front.axes[0].texts}

@@ -21,7 +21,7 @@ from ppsim.plots.areas import named_areas
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
-from ppsim.plots.palette import GREY, Theme, channels, label_colour
+from ppsim.plots.palette import Theme, channels, label_colour
 from ppsim.plots.pixels import PixelColumns, gap_of_rows, is_mixed, picture
 
 POINTS = 0.5  # points per reference pixel
@@ -62,10 +62,12 @@ def width_of_digit() -> float:
 class ChartRows(Artist):
     """The rows of all devices of one timeline: fills as exact means of pixels, then gaps, marks and numbers."""
 
-    def __init__(self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, path: Any):
+    def __init__(
+        self, ax: Axes, boxes: Boxes, theme: Theme, labels: bool, numbered: bool, lettered: bool, path: Any
+    ):  # fmt: skip
         super().__init__()
         self.boxes, self.theme, self.labels, self.path = boxes, theme, labels, path
-        self._numbered = numbered  # else labels are the names of areas alone
+        self._numbered, self._lettered = numbered, lettered  # else labels are the names of areas alone
         self._family, self._digit = matplotlib.rcParams["font.family"], width_of_digit()
         self.set_figure(ax.figure)
         self.axes = self._ax = ax
@@ -235,7 +237,7 @@ class ChartRows(Artist):
         tall = float(np.min(top - bottom)) / place.pixel
         mixed = self._is_mixed(place)
         is_numbered = self._numbered and not mixed
-        found = boxes.numbers(place.second / place.pixel, tall, self._digit, theme is GREY) if is_numbered else {}
+        found = boxes.numbers(place.second / place.pixel, tall, self._digit, self._lettered) if is_numbered else {}
         yield from self._names(place, gap) if mixed else ()
         for (kind, slot), (sizes, before) in found.items():
             for half in (0, 1)[: 1 + slot]:

@@ -130,7 +130,8 @@ def draw_front(
             is_log = not (axis == "x" and strips) and many_runs.spread_axis(axes, axis, [one[number] for one in points])
             words: Any = getattr(axes, f"{axis}axis").label
             beside = f" · labels: {word}" if number and joined else ""
-            words.set_text(wrapped(axis_names[number] + ", logarithmic" * is_log + beside, figure.get_figwidth()))
+            scale = ", logarithmic" if is_log else many_runs.words_of_cut(axes) * number
+            words.set_text(wrapped(axis_names[number] + scale + beside, figure.get_figwidth()))
         corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
         others = ends if joined else range(len(runs) if len(runs) <= many_runs.MAX_BARS else 0)
         placed = list[_Name]()

@@ -25,7 +25,7 @@ from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_row
 from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import SHORT, MemoryStrip, is_over
-from ppsim.plots.palette import Theme, theme_of
+from ppsim.plots.palette import GREY, Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
 
@@ -198,6 +198,6 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels, labels, lines.add_to(ax, boxes, theme))
+    ChartRows(ax, boxes, theme, labels, labels, theme is GREY, lines.add_to(ax, boxes, theme))
     Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
     return ax

@@ -20,7 +20,7 @@ from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, t
 from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import MemoryStrip, draw_memory
-from ppsim.plots.palette import Theme
+from ppsim.plots.palette import GREY, Theme
 from ppsim.plots.pixels import is_mixed, mixing_scale
 from ppsim.plots.scale import AT_BOUND, LOWEST_DETAIL
 
@@ -160,8 +160,10 @@ def compose(
     several, digit = len(blocks) > 1, width_of_digit()
     numbered = labels and pixels >= _WIDE
     single = [(boxes, row) for boxes, row in zip(every, heights, strict=True) if not is_mixed(boxes, second)]
-    if numbered and (those := [boxes for boxes, row in single if marks.has_numbers(boxes, row, second, digit)]):
-        is_sliced = those[0].sliced
+    those = [one for one in single if numbered and marks.has_numbers(*one, second, digit)]
+    lettered = theme is GREY and all(marks.has_numbers(*one, second, digit, True) for one in those)
+    if those:
+        is_sliced = those[0][0].sliced
         words = "numbers are microbatch.slice" if is_sliced else "numbers are microbatches"
         texts = texts._replace(notes=[*texts.notes, words])
     texts, notes, head = _header(layout, texts, 1 if several else 2)
@@ -185,7 +187,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, numbered, lines.add_to(ax, boxes, theme))
+        ChartRows(ax, boxes, theme, labels, numbered, lettered, lines.add_to(ax, boxes, theme))
         for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True) if number == 0 else ():
             if round(float(tick)) in slow:
                 label.set(color=theme.text, fontweight="bold")

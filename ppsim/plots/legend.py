@@ -118,7 +118,9 @@ class Legend:
         for name, dashes in DASHES.items() if lines.transfers else ():
             self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if lines.has_path:
-            dashed = "; dashed: past other devices" * any(map(lines.jumps, every))
+            dashed = "; dashed: past other devices" * any(
+                lines.jumps(*one, second) for one in zip(every, rows, strict=True)
+            )
             self._add("path", f"critical path{dashed}", color=theme.critical, linewidth=2.2 * POINTS)
         if memory:
             devices = sorted({*map(memory.fullest, range(len(memory.curves)))})

@@ -103,8 +103,7 @@ def draw_lines(
             axes.locator_params(axis="y", steps=[1, 2, 5, 10])
             if min(drawn) >= 0 and not max(drawn) / 2 <= min(drawn) < (1 - _SAME) * max(drawn):
                 axes.set_ylim(bottom=0)  # no tick of zero above the axis; a constant is far from it
-            elif min(drawn) >= 0:
-                axes.yaxis.label.set_text(f"{axes.get_ylabel()}, not from zero")
+            axes.yaxis.label.set_text(axes.get_ylabel() + words_of_cut(axes))
         axes.xaxis.label.set_text(axes.get_xlabel() + ", logarithmic" * is_log)
         direct = sum(name.count("\n") + 1 for _, _, name, _ in ends) <= _NAMES * (figure.get_figheight() - 0.7)
         explain_states(axes, fits.values(), colours, refused)
@@ -112,6 +111,11 @@ def draw_lines(
         if direct and {*joint} - {"", title}:
             name_ends(axes, ends)
     return figure
+
+
+def words_of_cut(axes: Axes) -> str:
+    """Return what the name of an upright axis adds if it begins above zero."""
+    return ", not from zero" * bool(axes.get_ylim()[0] > 0)
 
 
 def looks_of(state: str, theme: Theme) -> dict[str, Any]:

@@ -60,10 +60,9 @@ class ChartLines:
         spread = [boxes if boxes.plain else as_class(Boxes, boxes, apart=APART_FOR_LINES) for boxes in every]
         return replace(self, waited=bool(min(apart) < scale.CROWDED)), spread
 
-    def jumps(self, boxes: Boxes) -> bool:
-        """Return whether the path passes rows that it does not use."""
-        spans = _spans_of_path(boxes) if self.critical is True else _spans_of_actions(boxes, self.critical)
-        return bool(np.any(np.abs(np.diff(spans[0])) > 1))
+    def jumps(self, boxes: Boxes, row: float, second: float) -> bool:
+        """Return whether the path has dashed lines in rows of `row` pixels."""
+        return len(_path_lines(boxes, self.critical, second, row)[1]) > 0
 
     def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> np.ndarray:
         """Draw the transfers and the path of one chart, whose lines (lines, 2, 2) are returned."""
@@ -82,10 +81,7 @@ def row_height(ax: Axes, boxes: Boxes) -> float:
 
 def row_edges(ax: Axes, boxes: Boxes) -> tuple[float, float, float]:
     """Return top and bottom of the actions, downwards from the middle of a row of height 1, and the gap below a row."""
-    row = row_height(ax, boxes)
-    gap = gap_of_rows(boxes, second_of(ax), row) / row
-    top, bottom = (part * (1.0 - gap) - 0.5 for part in part_of_row(boxes.band))
-    return top, bottom, gap
+    return _edges(boxes, second_of(ax), row_height(ax, boxes))
 
 
 def second_of(ax: Axes) -> float:
@@ -110,15 +106,23 @@ def marked_kinds(boxes: Boxes, second: float, row: float, until: float) -> dict[
     return found
 
 
-def has_numbers(boxes: Boxes, row: float, second: float, digit: float) -> bool:
-    """Return whether boxes have numbers in rows of `row` pixels, as `Boxes.numbers`."""
-    return any(size.any() for size, _ in boxes.numbers(second, _height(boxes, second, row), digit).values())
+def has_numbers(boxes: Boxes, row: float, second: float, digit: float, lettered: bool = False) -> bool:
+    """Return whether boxes have numbers in rows of `row` pixels, as `Boxes.numbers`, after letters if `lettered`."""
+    found = boxes.numbers(second, _height(boxes, second, row), digit, lettered).values()
+    return any(size.any() and (letter or not lettered) for size, letter in found)
 
 
 def _height(boxes: Boxes, second: float, row: float) -> float:
     """Return the height in pixels of the boxes of rows of `row` pixels."""
-    top, bottom = part_of_row(boxes.band)
-    return (row - gap_of_rows(boxes, second, row)) * (bottom - top)
+    top, bottom, _ = _edges(boxes, second, row)
+    return (bottom - top) * row
+
+
+def _edges(boxes: Boxes, second: float, row: float) -> tuple[float, float, float]:
+    """Return the edges of rows of `row` pixels, as `row_edges`."""
+    gap = gap_of_rows(boxes, second, row) / row
+    top, bottom = (part * (1.0 - gap) - 0.5 for part in part_of_row(boxes.band))
+    return top, bottom, gap
 
 
 def add_lines(ax: Axes, segments: Any, **style: Any) -> None:
@@ -163,10 +167,8 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.
 
     True finds the critical path.
     """
-    device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
-    if not len(device):
-        return NO_PATH
-    (lines, jumps), (path, halo) = _path_lines(ax, boxes, device, begin, end), _path_widths(ax, boxes)
+    second, row = second_of(ax), row_height(ax, boxes)
+    (lines, jumps), (path, halo) = _path_lines(boxes, actions, second, row), _path_widths(boxes, second, row)
     every = np.concatenate([lines, jumps])
     for wide, colour, dashes in ((halo, theme.halo, "solid"), (path, theme.critical, _JUMP)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
@@ -176,24 +178,24 @@ def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.
     return every
 
 
-def _path_widths(ax: Axes, boxes: Boxes) -> tuple[float, float]:
+def _path_widths(boxes: Boxes, second: float, row: float) -> tuple[float, float]:
     """Return the widths of a path and its halo, thin ones for low boxes, and upon boxes whose marks it would cover."""
-    top, bottom, gap = row_edges(ax, boxes)
+    top, bottom, gap = _edges(boxes, second, row)
     has_both = boxes.locals > 1 and 0.5 - gap - bottom > 1e-9  # marks above it, lanes below
-    return scale.path_widths(0.0 if has_both else row_height(ax, boxes) * (bottom - top) / (1 - APART))
+    return scale.path_widths(0.0 if has_both else row * (bottom - top) / (1 - APART))
 
 
-def _path_lines(
-    ax: Axes, boxes: Boxes, device: np.ndarray, begin: np.ndarray, end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lines of a path through these spans, and those with rows between their ends, float64 (lines, 2, 2).
+def _path_lines(boxes: Boxes, actions: Any, second: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lines of a path, and those with rows between their ends, float64 (lines, 2, 2), in rows `high` pixels.
 
     The path lies below the boxes; if the row has lanes there, upon their lower edge. Upright lines join its rows; in
     low rows there is only a line from turn to turn. If turns are few pixels apart, one upright line replaces them.
     """
-    _, bottom, gap = row_edges(ax, boxes)
-    second, high = second_of(ax), row_height(ax, boxes)
-    path, halo = _path_widths(ax, boxes)
+    device, begin, end = _spans_of_path(boxes) if actions is True else _spans_of_actions(boxes, actions)
+    if not len(device):
+        return NO_PATH, NO_PATH
+    _, bottom, gap = _edges(boxes, second, high)
+    path, halo = _path_widths(boxes, second, high)
     first = np.flatnonzero(np.append(True, np.diff(device) != 0))  # spans that begin a stay in a row
     way = np.sign(np.diff(device[first].astype(int)))
     is_turn = np.concatenate([[True], way[1:] != way[:-1], [False]])[: len(first)]  # stays at which the path turns
