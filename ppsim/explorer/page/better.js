@@ -57,7 +57,7 @@ function adviceOn(index, good) {
   const { chart, lower_bound: bound } = good, is_least = bound.gap < 5e-4, above = `${short(chart.makespan - bound.seconds, chart.step)} above its bound`;
   const { capacity, most, unit } = chart.memory, than = (step) => share(step, chart.step);
   const answered = faster.key === keyOf(state.common), placeOf = (one) => state.schedules.findIndex(({ schedule }) => schedule === one.schedule), known = answered ? faster.found : [];
-  const number = (bytes) => Number(unit === "bytes" ? (bytes / 1e9).toPrecision(3) : bytes.toPrecision(4)), held = unit === "bytes" ? " GB" : "";
+  const number = (bytes) => Number(unit === "bytes" ? (bytes / 1e9).toPrecision(3) : bytes.toFixed(1)), held = unit === "bytes" ? " GB" : " act.";
   const memory = (peak) => (Math.abs(peak / most - 1) < 0.01 ? "same memory" : `peak ${number(most)} → ${number(peak)}${held}`);
   const is_over = capacity && most > capacity * (1 + 1e-9), fits = (one) => one.peak <= (is_over ? capacity : most) * (1 + 1e-9), why = (one) => (!one.runs ? ", no framework runs it" : known.some((other) => !other.runs && other.step < one.step * (1 - 5e-4) && fits(other)) ? ", the fastest that a framework runs" : "");
   const live = all().filter((at) => isLive(at) && isSized(at)).map((at) => runs[at].good.chart), matched = (one) => live.some(({ step, memory }) => step <= one.step * (1 + 1e-4) && memory.most <= one.peak * (1 + 1e-4));   // by what is on the page
@@ -65,7 +65,7 @@ function adviceOn(index, good) {
   const named = (one) => `${one.schedule}${placeOf(one) < 0 ? "" : placeOf(one) < index ? " (above)" : " (below)"}`, add = (one) => (placeOf(one) < 0 ? [adding({ schedule: one.schedule })] : []);
   if (is_over) {
     const other = best((one) => fits(one) && one.step < 2 * chart.step);   // a step of twice the length is no help
-    return !other ? { text: `${number(most - capacity)}${held ? " GB more than usable" : " act. over the limit"}` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held || " act."} less, step ${than(other.step)}${why(other)}`, acts: add(other) };
+    return !other ? { text: `${number(most - capacity)}${held} ${unit === "bytes" ? "more than usable" : "over the limit"}` } : { text: `${named(other)} fits: ${number(most - other.peak)}${held} less, step ${than(other.step)}${why(other)}`, acts: add(other) };
   }
   const key = searchKey(index), search = searches.get(key), found = search?.best && search.best.step < chart.step * (1 - 1e-4) ? search.best : null;
   const step = found && `${short(found.step, chart.step)} (${than(found.step)})`;
@@ -102,11 +102,6 @@ const secondsSince = (begun) => Math.floor((performance.now() - begun) / 1000);
 
 const slowest = () => all().filter((index) => index !== baseOf()).sort((a, b) => (runs[b].good?.chart.step || 0) - (runs[a].good?.chart.step || 0))[0];   // but the base
 const adding = (one) => [state.schedules.length < MOST ? "Add" : `Replace ${nameOf(slowest())}`, () => addFound(one), { title: `${one.name || one.schedule} as a schedule of this page` }];
-function onceEach(lines) {   // advice of which no button is there twice: it stays with the schedule that it replaces, or with the first
-  const named = ([text, , { title } = {}]) => title && `${text} ${title}`, owner = new Map();
-  lines.forEach(({ acts = [] }, index) => { for (const act of acts) if (!owner.has(named(act)) || act[0] === `Replace ${nameOf(index)}`) owner.set(named(act), index); });
-  return lines.map((line, index) => ({ ...line, acts: (line.acts || []).filter((act) => !named(act) || owner.get(named(act)) === index) }));
-}
 function addFound(one) {   // as the next schedule; of four it replaces the slowest
   let at = state.schedules.length;
   if (at >= MOST) {

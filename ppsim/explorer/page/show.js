@@ -144,7 +144,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   lines.style.clipPath = `inset(0 0 ${-axis}px)`;
   const at = (element, top, left) => { element.style.top = `${top}px`; element.style.left = `${left}px`; return element; };
   const focused = [...lines.querySelectorAll("button")].indexOf(document.activeElement);   // which its successor keeps
-  const advice = onceEach(all().map(betterOf)), told = new Set();
+  const advice = all().map(betterOf), told = new Set();
   lines.replaceChildren(...rows.length && !is_narrow ? [at(make("div", { className: "caption" }, make("span", {}, "better? ", ...status().slice(0, 1)), ...status().slice(1)), 0, rows[0].left)] : [], ...rows.flatMap(({ index, top, left, note }) => {
     const faulty = isFaulty(runs[index]), work = isWaiting(runs[index]), { text, acts = [] } = is_narrow ? {} : advice[index];
     const line = at(make("div", { className: `better${work ? " waiting" : ""}` }, ...(work ? [workOf(index)] : faulty || !text ? [] : [text]).map((textContent) => make("span", { textContent, title: textContent.startsWith("at its bound") ? "the step is at its lower bound: no order of this schedule's actions is shorter" : "" })), work && index === all().find((one) => isWaiting(runs[one])) ? plain("Cancel", cancel, { title: "stop all schedules" }) : "", ...(work || faulty ? [] : acts.map((act) => plain(...act)))), top, left);
@@ -155,7 +155,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
     for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, (no framework|the fastest).*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
-  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text = "—", acts } = advice[index], why = /, (no framework|the fastest)[^,]*/.exec(text)?.[0], known = told.has(why); told.add(why); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), (known ? text.replace(why, "") : text).replaceAll(" %", "\u00a0%")), make("span", {}, ...acts.map((act) => plain(...act)))); }));
+  find("better").replaceChildren(make("p", { className: "quiet" }, ...status()), ...rows.map(({ index }) => { const { text = "—", acts = [] } = advice[index], why = /, (no framework|the fastest)[^,]*/.exec(text)?.[0], known = told.has(why); told.add(why); return make("p", {}, make("span", {}, make("b", { textContent: `${nameOf(index)}: ` }), (known ? text.replace(why, "") : text).replaceAll(" %", "\u00a0%")), make("span", {}, ...acts.map((act) => plain(...act)))); }));
 }
 
 function showTitle() {   // of the picture, not of what is being typed
@@ -168,13 +168,13 @@ function showTitle() {   // of the picture, not of what is being typed
 }
 
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
-  const { pane, table } = viewerParts, only = shown && state.schedules.length === 1 ? runs[0].good : null;
-  const rows = only && only.chart.devices, high = only && Math.min(viewer.heightOf(rows), innerHeight - 160 - Math.max(22, 0.036 * innerHeight - 11) * (rows + 1)), fits = !!only && innerWidth > 760 && high >= 90 + 40 * rows + 80;
+  const { pane, table } = viewerParts, drawn = all().filter((index) => runs[index]?.good || !isFaulty(runs[index])), only = shown && drawn.length === 1 ? runs[drawn[0]].good : null, notes = all().reduce((sum, index) => sum + (drawn.includes(index) ? 0 : 32 + (runs[index].noted || 0)), 0);   // of schedules without a picture
+  const rows = only && only.chart.devices, high = only && Math.min(viewer.heightOf(rows) + notes, innerHeight - 160 - Math.max(22, 0.036 * innerHeight - 11) * (rows + 1)), fits = !!only && innerWidth > 760 && high >= 90 + 40 * rows + 80 + notes;
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;
   table.open = true;
-  table.style.opacity = isLive(0) ? "" : 0.28;
+  table.style.opacity = isLive(drawn[0]) ? "" : 0.28;
 }
 
 function sheet(name) {   // on phones: one of the sheets, or the chart alone

@@ -76,7 +76,7 @@ function refresh() {   // after a change of the visible parts
 }
 
 function put(place, ...children) { const one = make("div", {}, ...children); if (one.innerHTML !== place.innerHTML) place.replaceChildren(...one.childNodes); }   // where they differ from what is there
-const isMarked = (chart) => boxWidth(chart) >= RULES.mark && boxTall(chart) >= 6, hasLengths = (chart) => chart.locals < 5 || boxWidth(chart) >= 12;   // shows marks of stages and directions; of several stages, with different lengths
+const isMarked = (chart) => boxWidth(chart) > RULES.mark - 1 && boxTall(chart) >= 9, hasLengths = (chart) => chart.locals < 5 || boxWidth(chart) >= 12;   // shows marks of stages and directions; of several stages, with different lengths
 function swatch(colour, className = "") { const one = make("i", { className }); one.style.background = colour; return one; }
 const fillOf = (kind) => (kind.slot ? `linear-gradient(${theme.kinds.F} 50%, ${theme.kinds.B} 50%)` : theme.kinds[kind.name]);
 const ORDER = Object.keys(THEMES.light.kinds);
@@ -86,7 +86,7 @@ function fillTotals() {   // the colours of causes; below, the idle time of all 
   const real = charts.filter(isReal), several = real.length > 1;
   const causes = CAUSES.filter((cause) => real.some((chart) => idlePart(chart, cause) >= 5e-4)), cells = (tag, texts) => texts.map((textContent) => make(tag, { textContent }));
   const size = (chart, cause) => (chart.waiting || chart.faulty ? "—" : (100 * idlePart(chart, cause)).toFixed(1)), sizes = (cause) => (several ? cause : `${cause} ${size(real[0], cause)}`);   // several: in the table
-  parts.totals.hidden = real.length > 0 && (!causes.length || (phone() ? several : !on.has("ledger")));   // on phones, which have no bars, the numbers of one schedule; rows do not move when the first picture comes
+  parts.totals.hidden = real.length > 0 && (!causes.length || (phone() ? charts.length > 1 : !on.has("ledger")));   // on phones, which have no bars, the numbers of one schedule; rows do not move when the first picture comes
   put(parts.totals.firstChild, `idle by cause${several ? "" : ", % of all devices' time"}:`, ...causes.map((cause) => make("span", {}, swatch(theme.causes[cause]), sizes(cause))));
   put(parts.totals.lastChild, make("table", {}, make("thead", {}, make("tr", {}, ...cells("th", ["cause", ...real.map(({ short }) => `${several ? short : "all devices"} (%)`), "meaning"]))),
     make("tbody", {}, ...causes.map((cause) => make("tr", {}, make("th", { scope: "row" }, swatch(theme.causes[cause]), cause), ...cells("td", [...real.map((chart) => size(chart, cause)), real.find((chart) => chart.causes[cause])?.causes[cause] || ""]))))));

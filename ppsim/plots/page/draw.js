@@ -162,7 +162,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // und
   parts.forEach(([letter, , microbatch], half) => {
     const y = top + half * each;
     const ink = context.fillStyle = inkOn(theme.kinds[letter]);
-    if (numbers.tall / parts.length >= 6) {
+    if (numbers.tall / parts.length >= 9) {
       context.globalAlpha = between(boxWidth(chart) - RULES.mark + 1, 0, 1);   // they come by degrees
       const part = chart.locals > 4 && wide < 12 ? 1 : local / (chart.locals - 1 || 1);
       if (local) context.fillRect(x + pad, y + each - inset - thick, part * (wide - 2 * pad), thick);
@@ -171,7 +171,7 @@ function drawMarks(chart, box, { top, tall }, x, wide, device, place) {   // und
     }
     const from = Math.max(x, left()), to = Math.min(x + wide, rightEdge()), down = !!reverse - !!local, number = numberOf(chart, microbatch);
     const { text, size } = numbers.of(`${letter}${parts.length}`, device, wide, number);
-    if (!size || y < place.rows - 1 || y + each > place.end + 1 || ((from > x || to < x + wide) && textWidth(text, size) > to - from)) return;
+    if (!size || range?.some((time) => Math.abs(2 * toX(time) - from - to) < textWidth(text, size)) || y < place.rows - 1 || y + each > place.end + 1 || ((from > x || to < x + wide) && textWidth(text, size) > to - from)) return;
     const line = y + each / 2 + size * 0.36 + 0.4 * (thick + inset) * down;   // whole pixels, away from the mark
     write(text, (from + to) / 2, down > 0 ? Math.ceil(line) : down ? Math.floor(line) : Math.round(line), { size, align: "center", colour: ink, widest: wide - 2 });
   });

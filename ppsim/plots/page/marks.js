@@ -92,7 +92,7 @@ function drawMemory({ chart, memory: top, tall }) {   // the fullest device as a
     if (most > ceiling) write("↑", toX(peakTime(chart, fullest)), top + 8, { size: 14, align: "center", colour: theme.limit });
   });
   const [size, symbol] = unit === "bytes" ? byteUnit(capacity || all) : [1, "act."], tick = capacity || most, number = (level) => String(Number((level / size).toPrecision(phone() ? 2 + (unit !== "bytes") : 3 + (unit !== "bytes"))));
-  for (const level of [tick, 0, tick / 2]) if (level === tick || ((!phone() || number(level).length < 5) && toY(0) - toY(tick) >= (level ? 40 : 12))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
+  for (const level of [tick, 0, tick / 2]) if (level === tick || (number(level).length <= number(tick).length && toY(0) - toY(tick) >= (level ? 40 : 12))) label(number(level), left() - 6, toY(level) + (level ? 3 : 0), { size: 10, align: "right" });
   if (phone()) return;
   label(`${symbol} of ${nameAt(chart, fullest)}`, x2 + 16, top + tall, { size: 10, widest: right() - 18 });
 }
@@ -140,7 +140,7 @@ function drawAxis() {
   let end = 0; context.font = font(size);
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);
-    const half = measure(words) / 2, x = Math.min(toX(tick), width - 6 - half);
+    const half = measure(words) / 2, x = Math.min(toX(tick), width - EDGE - half);
     if (isFree(x - half, end = x + half)) write(words, x, y + 7, { size, align: "center", line: "top" });
   }
   if (!phone() && isFree(end = Math.max(x2 + 16, end + 10), width)) write(`time (${symbol})`, end, y + 7, { size, line: "top" });

@@ -88,7 +88,7 @@ function fillRange() {
         bar(ordered.map((cause) => [cause, causes.get(cause), theme.causes[cause]]), whole), cell(percent(idle[at] / whole), word(" idle")), cell(...words, after / whole >= 5e-4 ? `${percent(after / whole)} after its end` : ""), make("td", { style: fits && "color: var(--limit); font-weight: 700" }, word("peak "), peakOf(chart, peak), word(`${sharedLimit() || ""} ${ofAll(unitOf)}`), fits && ` ${fits}`));
     });
     const head = make("th", { colSpan: 2 }, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0)));
-    panel.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, head, ...["busy", "", "idle", "", peakHead()].map((textContent) => make("th", { textContent })))), make("tbody", {}, ...rows)));
+    panel.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, head, ...["busy by kind", "idle by cause", "", "", peakHead()].map((textContent) => make("th", { textContent })))), make("tbody", {}, ...rows)));
   }
   if (focused >= 0) (panel.hidden ? canvas : panel.querySelectorAll("button")[focused]).focus();
   fit();

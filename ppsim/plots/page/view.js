@@ -21,7 +21,7 @@ const right = () => (phone() ? EDGE : 104);
 const innerWidth = () => Math.max(width - left() - right(), 1), rightEdge = () => left() + innerWidth();
 const pane = () => Math.max(height - CAPS - AXIS, 1);   // pixels of the schedules
 const seenCharts = () => charts.filter((chart) => !isBare(chart)).length;
-const tallest = () => between(window.innerHeight / 450 - 1, 1, 1.4), tallestRow = () => tallest() * (seenCharts() < 2 || (seenCharts() < 3 && !phone()) ? 60 : seenCharts() > 2 && phone() ? 34 : 44);   // a taller window has taller rows
+const tallestRow = () => (seenCharts() < 3 - phone() ? 60 : seenCharts() > 2 && phone() ? 34 : 44);
 const shown = () => Math.min(charts.length, 4);   // schedules that share the height
 
 const LEGIBLE = 24;   // pixels of a row that the parts below the chart leave it
@@ -37,7 +37,7 @@ const isBare = (chart) => chart.faulty && !isReal(chart);
 function partOf(chart) {   // pixels of a schedule: its rows, and its memory
   if (isBare(chart)) return { row: BARE / chart.devices, rows: BARE, memory: 0 };
   const bare = charts.filter(isBare).length, notes = sumOf(charts.map(({ noted }) => noted || 0)), each = Math.floor((pane() - notes - bare * (HEAD + BARE + BELOW)) / Math.max(shown() - bare, 1)), alone = seenCharts() === 1, least = notes ? Math.min(8 * chart.devices, 64) : 12;   // beside notes: what has no space is scrolled to
-  const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, over = charts.some(({ memory: { most, capacity } }) => capacity && most > capacity), most = Math.round(!alone ? 110 * tallest() : chart.devices > 16 ? 72 : 170 * tallest());
+  const held = range && kept[charts.indexOf(chart)], free = each - HEAD - BELOW, over = charts.some(({ memory: { most, capacity } }) => capacity && most > capacity), most = alone && chart.devices > 16 ? 72 : 170;
   const memory = !on.has("memory") || each < (phone() ? 120 : 90) ? 0 : held ? 24 : alone && chart.devices > 16 ? most : Math.round(Math.min(each * 0.22, 56 + 34 * over));   // at least; a range's panel takes from it first: rows stay about where they are
   const space = Math.max(Math.min(held || chart.devices * tallestRow(), free - memory), least), fits = Math.max(space / chart.devices, view.row), row = fits < RULES.lowest ? fits : Math.floor(fits), rows = Math.min(row * between(Math.floor(space / row + 1e-9), 1, chart.devices), space);   // whole pixels, so that numbers are alike in all rows, and whole rows
   return { row, rows, memory: memory && between(free - rows, memory, most + (view.row && row)) };   // what the rows leave

@@ -14,7 +14,7 @@ function startViewer(element, given = {}) {   // options: on, theme, framed, fra
   if (options.fragment) for (const one of document.querySelectorAll("details > summary")) one.addEventListener("click", parts.hold);
   if (options.steps) extra.dress();
   listen();
-  return { show, mark, press, setState, heightOf: (devices) => CAPS + AXIS + HEAD + BELOW + tallest() * (60 * devices + 170), setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * finish(), to * finish()) };
+  return { show, mark, press, setState, heightOf: (devices) => CAPS + AXIS + HEAD + BELOW + 60 * devices + 170, setBase: (number) => { base = number; clamp(); }, select: (from, to) => select(from * finish(), to * finish()) };
 }
 
 function mark(marks) {   // per chart: short (its name), dimmed (opacity), waiting or faulty (dashes in place of its numbers), noted (pixels of a note below them)
