@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppsim.analysis.interval import constant_slopes, step_interval
-from ppsim.base.documents import checked_entry, read_yaml_file
+from ppsim.base.documents import checked_entry, nine_digits, read_yaml_file
 from ppsim.base.errors import ConfigError, PpsimError, error_at, shown
 from ppsim.base.rules import checked_call
 from ppsim.base.units import parse_quantity
@@ -369,7 +369,7 @@ def calibration_of_priced(priced: Sequence[PricedRun]) -> Calibration:
     return Calibration(
         factors=factors,
         covariance=tuple(map(tuple, covariance.tolist())),
-        error=fit.error,
+        error=nine_digits(fit.error),  # as in a saved file; the last bits differ from process to process
         values={
             name: (value_of(first_costs, name), value_of(scaled(first_costs, factors), name)) for name in CONSTANTS
         },
