@@ -21,10 +21,10 @@ from ppsim.plots import marks
 from ppsim.plots.boxes import Boxes, block_names, common_title, costs_text, device_labels, make_boxes, title_text
 from ppsim.plots.chart_rows import ChartRows
 from ppsim.plots.figures import checked_width, figure_of, follows_page, settings, time_axis
-from ppsim.plots.gantt_figure import MAX_TICKS, ChartBlock, compose, prepare_rows
+from ppsim.plots.gantt_figure import MAX_TICKS, PEAK_ACTIVATIONS, ChartBlock, compose, prepare_rows
 from ppsim.plots.legend import Legend, Texts
 from ppsim.plots.marks import ChartLines
-from ppsim.plots.memory_strip import SHORT, MemoryStrip, is_over
+from ppsim.plots.memory_strip import MemoryStrip, is_over
 from ppsim.plots.palette import GREY, Theme, theme_of
 from ppsim.plots.scale import AT_BOUND, SAME, number_text, shown_length, time_text
 from ppsim.timeline import TimelineColumns
@@ -147,18 +147,15 @@ def _blocks(
 
 
 def _peaks(timelines: Sequence[TimelineColumns]) -> tuple[str, list[tuple[str, bool]]]:
-    """Return a heading, with a usable memory that all share, the peak of each, and whether it is over its memory."""
+    """Return a heading, the peak of each with its usable memory and unit, and whether it is over this memory."""
     found, unit = [], MemoryStrip.unit_of(timelines)
     for run in timelines:
         _, peak, limit = fullest_device(run, unit.symbol != "")
         sizes = [size * unit.factor for size in (peak, limit) if size is not None]
-        first, *usable = [three_digits(size) if unit.symbol else number_text(round(size, 2)) for size in sizes]
+        texts = [three_digits(size) if unit.symbol else number_text(round(size, 2)) for size in sizes]
         over, fit = is_over(peak, limit), "tight" if fit_of(run) == "tight" else "over"
-        found.append((first, "".join(f"of {size}" for size in usable), fit * over, over))
-    limit = found[0][1] * (len(found) > 1 and len({own for _, own, *_ in found}) == 1)
-    head = f"peak {limit} {unit.symbol or SHORT}" if limit else "peak" if unit.symbol else "peak activations"
-    parts = [(peak, *([] if limit else [own, unit.symbol]), fit) for peak, own, fit, _ in found]
-    return head, [(" ".join(filter(None, part)), over) for part, (*_, over) in zip(parts, found, strict=True)]
+        found.append((" ".join(filter(None, (" of ".join(texts), unit.symbol, fit * over))), over))
+    return "peak" if unit.symbol else PEAK_ACTIVATIONS, found
 
 
 def _filled_seconds(run: TimelineColumns) -> float:
@@ -198,6 +195,7 @@ def _draw_into(
     ax.set_ylabel("device")
     ax.set_xlabel("time")
     ax.set_title(title, loc="left", parse_math=False)
-    ChartRows(ax, boxes, theme, labels, labels, theme is GREY, lines.add_to(ax, boxes, theme))
-    Legend([boxes], theme, lines, second=second, rows=[row]).add_to(ax)
+    paths = lines.paths([boxes], [row], second)
+    ChartRows(ax, boxes, theme, labels, labels, theme is GREY, lines.add_to(ax, boxes, theme, *paths))
+    Legend([boxes], theme, lines, second=second, rows=[row], paths=paths).add_to(ax)
     return ax

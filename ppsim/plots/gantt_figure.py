@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,13 +19,15 @@ from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
 from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
 from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
-from ppsim.plots.memory_strip import MemoryStrip, draw_memory
+from ppsim.plots.memory_strip import SHORT, MemoryStrip, draw_memory
 from ppsim.plots.palette import GREY, Theme
 from ppsim.plots.pixels import is_mixed, mixing_scale
 from ppsim.plots.scale import AT_BOUND, LOWEST_DETAIL
 
-MAX_TICKS = 10
-_MARGIN, _SUBTITLE, _VALUE, _NAME = 14, 11, 12, 13  # reference pixels, as all sizes below
+MAX_TICKS, PEAK_ACTIVATIONS = 10, "peak activations"
+_MARGIN, _SUBTITLE = 14, 11  # reference pixels, as all sizes below
+_NAME, _VALUE, _APART = 13, 12, 18  # sizes of names and numbers, and between two numbers
+_OF_COLUMN = 11, 11, 14  # of the same
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
@@ -36,7 +38,6 @@ _ABOVE, _BETWEEN, _AXIS = 24, 14, 34  # pixels: numbers, between two schedules, 
 _SPACES_OF_COLUMN = 20, 9, 28  # of the same
 _STRIP, _STRIP_OF_MANY, _STRIP_OF_COLUMN = 72, 32, 18  # pixels: memory of one schedule, of several, in a column
 _TICK = 16  # pixels from the name of the last row to the first tick of memory
-_APART = 18  # pixels between two numbers
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def _lay_out(
 ) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
     is_wide, several = width >= _WIDE, len(blocks) > 1
-    names = max(text_width(block.name, _NAME, True) for block in blocks) + 14 if several else 0.0
+    size, *_ = _sizes(width)
+    names = max(text_width(block.name, size, True) for block in blocks) + 14 if several else 0.0
     upright = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     upright += AXIS_NAME * bool(axis_of(blocks[0].labels))
     high = 0.0
@@ -108,7 +110,7 @@ def _lay_out(
         high = of_column if not is_wide else _STRIP_OF_MANY if several else _STRIP
     left, right = (_MARGIN, width - _MARGIN) if is_wide else (4.0, width - 9)
     rows = left + upright + 8
-    wide = _widths(blocks, heads)
+    wide = _widths(blocks, heads, width)
     shown, below = [at for at in wide if wide[at]], 16.0 * several * (names > right - rows - sum(wide.values()))
     is_over = any(block.is_over for block in blocks)  # what is over its limit keeps its peak
     while len(shown) > 1 and sum(wide[at] for at in shown) > right - rows - names * (not below):
@@ -133,12 +135,17 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     return found
 
 
-def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str]) -> dict[int, float]:
+def _sizes(width: float) -> tuple[int, int, int]:
+    """Return the sizes of names and numbers, and the space between two numbers, in a figure of a width in pixels."""
+    return (_NAME, _VALUE, _APART) if width >= _WIDE else _OF_COLUMN
+
+
+def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], width: float) -> dict[int, float]:
     """Return the widths of the columns of numbers, with their headings above them."""
-    found = dict[int, float]()
+    found, (_, size, apart) = dict[int, float](), _sizes(width)
     for at, head in enumerate(heads):
-        value = max(text_width(text, _VALUE, text != AT_BOUND) for text in (one.numbers[at] for one in blocks))
-        found[at] = max(text_width(head, _SUBTITLE), value) + _APART if value else 0.0
+        value = max(text_width(text, size, text != AT_BOUND) for text in (one.numbers[at] for one in blocks))
+        found[at] = max(text_width(head, _SUBTITLE), value) + apart if value else 0.0
     return found
 
 
@@ -148,13 +155,16 @@ def compose(
 ) -> list[Axes]:  # fmt: skip
     """Return the axes of the rows of a new figure with all blocks, an axis and a legend."""
     pixels = checked_width(width) * PIXELS
+    if pixels < _WIDE:
+        blocks, heads = [_in_words(block, heads, len(blocks) == 1) for block in blocks], [""] * len(heads)
     strip = MemoryStrip.of([block.boxes.timeline for block in blocks], memory) if memory else None
     layout = _lay_out(blocks, heads, pixels, strip)
     second, wanted = layout.room / (longest or 1.0), lines
     lines, every = wanted.drawn(_in_equal_rows([block.boxes for block in blocks], pixels), second)
     heights = _row_heights(every, pixels)
+    paths = lines.paths(every, heights, second)
     legend = Legend(
-        every, theme, lines, memory=strip, second=second, rows=heights, slow=bool(slow),
+        every, theme, lines, memory=strip, second=second, rows=heights, slow=bool(slow), paths=paths,
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
     )  # fmt: skip
     several, digit = len(blocks) > 1, width_of_digit()
@@ -166,18 +176,18 @@ def compose(
         is_sliced = those[0][0].sliced
         words = "numbers are microbatch.slice" if is_sliced else "numbers are microbatches"
         texts = texts._replace(notes=[*texts.notes, words])
-    texts, notes, head = _header(layout, texts, 1 if several else 2)
+    texts, notes, head = _header(layout, texts, any(heads), not several)
     rows = [len(block.labels) * row for row, block in zip(heights, blocks, strict=True)]
     air = max(8.0, _TICK - min(heights) / 2 - layout.memory / 9)  # above memory
     tall = sum(rows) + len(blocks) * (layout.above + layout.between + (layout.memory + air if memory else 0))
-    spare = _SPARE * (several and pixels >= _WIDE)
+    spare = _SPARE * several
     writer = Writer(pixels, head + spare + tall + layout.axis + legend.height(layout.room) + 6, theme)
     of_all = f" of {', '.join(block.name for block in blocks)}" * several
     words = (" ".join(text.split("\n")) for text in (texts.title, texts.lead) if text)
     writer.figure.alt = f"Gantt chart{of_all}: {'. '.join(words)}"
     if texts.title:
         write_title(writer, texts, layout.left, notes)
-    for at, x in layout.columns.items():
+    for at, x in layout.columns.items() if any(heads) else ():
         writer.write(x, head - 3, heads[at], ha="right", color=theme.quiet)
     found, y = [], head + spare
     writer.name_axis(axis_of(blocks[0].labels), layout.margin, y + layout.above + rows[0] / 2, rows[0])
@@ -187,7 +197,7 @@ def compose(
         ax = writer.axes(layout.left, y, layout.room, high)
         time_axis(ax, longest, MAX_TICKS if pixels >= _WIDE else 8)
         prepare_rows(ax, boxes, block.labels, theme, heights[number])
-        ChartRows(ax, boxes, theme, labels, numbered, lettered, lines.add_to(ax, boxes, theme))
+        ChartRows(ax, boxes, theme, labels, numbered, lettered, lines.add_to(ax, boxes, theme, paths[number]))
         for tick, label in zip(ax.get_yticks(), ax.get_yticklabels(), strict=True) if number == 0 else ():
             if round(float(tick)) in slow:
                 label.set(color=theme.text, fontweight="bold")
@@ -203,6 +213,16 @@ def compose(
     _add_axis(writer, layout, y, longest, [end for end in ends if end <= longest * (1 + 1e-9)])
     legend.draw(writer, layout.left, y + layout.axis, layout.room)
     return found
+
+
+def _in_words(block: ChartBlock, heads: Sequence[str], is_alone: bool) -> ChartBlock:
+    """Return a block whose numbers need no headings, which take a line of a column, such as `10.4 % idle`."""
+    step, differs, idle, peak = block.numbers
+    versus = f" {heads[1]}" * (is_alone and differs not in ("", AT_BOUND))
+    peak += f" {SHORT}" * (heads[3] == PEAK_ACTIVATIONS)
+    word = "peak " * (" of " not in peak)
+    steady = " steady" * heads[0].startswith("steady")
+    return replace(block, numbers=(step + steady, differs + versus, f"{idle} {heads[2]}", word + peak))
 
 
 def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
@@ -221,12 +241,13 @@ def _title_lines(title: str, room: float) -> list[str]:
     return [line.replace("\u00a0", " ") for line in _filled(words, " ", room, True)] if title else []
 
 
-def _header(layout: _FigureLayout, texts: Texts, numbers: int) -> tuple[Texts, list[str], float]:
+def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> tuple[Texts, list[str], float]:
     """Return the texts and notes in lines, and the height of all lines above the first timeline.
 
-    `numbers` lines, the headings of the numbers and maybe these, are beside the last lines of the texts if they fit.
-    Notes have no lines if fewer are needed with them beside the title.
+    The headings of the numbers, if they are `headed`, and the numbers of one timeline `alone` are beside the last lines
+    of the texts if they fit. Notes have no lines if fewer are needed with them beside the title.
     """
+    numbers = headed + alone
     title, words = _title_lines(texts.title, layout.room), " · ".join(texts.notes if texts.title else ())
     lead = _filled(texts.lead.split() if title else (), " ", layout.room)
     below = _filled(words.split(" · ") if words else (), " · ", layout.room)
@@ -241,7 +262,7 @@ def _header(layout: _FigureLayout, texts: Texts, numbers: int) -> tuple[Texts, l
         if max([0.0, *wide]) <= layout.room or notes == below:
             found.append((len(wide) + numbers - shared, notes))
     lines, notes = min(found, key=lambda one: one[0])
-    head = _WORDS * (lines - (numbers - 1)) + 3.0
+    head = _WORDS * (lines - alone) + 3.0
     return texts._replace(lead="\n".join(lead), title="\n".join(title)), notes, head
 
 
@@ -259,18 +280,18 @@ def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False)
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
     """Write a block's step, difference, idle time and peak above its rows at y, and its name if it is `named`."""
     theme, base, values = writer.theme, y - (9 if writer.wide >= _WIDE else 7), block.numbers
+    most, value, apart = _sizes(writer.wide)
     if named:
-        beside = layout.columns[0] - layout.left - text_width(values[0], _VALUE, True) - _APART
+        beside = layout.columns[0] - layout.left - text_width(values[0], value, True) - apart
         room = layout.room if layout.below else beside
-        most = _NAME if writer.wide >= 600 else 11  # less than the title
-        size = max(min(most, _NAME * room / max(text_width(block.name, _NAME, True), 1)), 6)
+        size = max(min(most, most * room / max(text_width(block.name, most, True), 1)), 6)
         writer.write(layout.left, base - layout.below, block.name, size, fontweight="bold")
     bold: Any = {"fontweight": "bold"}
     over: Any = {**bold, "color": theme.limit} if block.is_over else {}
     is_quiet = values[1] in ("base", "=", AT_BOUND)
     styles = (bold, {"color": theme.quiet} if is_quiet else bold, {}, over)
     for at, x in layout.columns.items():
-        writer.write(x, base, values[at], _VALUE, ha="right", **styles[at])
+        writer.write(x, base, values[at], value, ha="right", **styles[at])
 
 
 def _mark_end(ax: Axes, end: float, longest: float, theme: Theme, high: float) -> None:

@@ -20,7 +20,7 @@ from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
 from ppsim.plots.chart_rows import POINTS
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
-from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, marked_kinds
+from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Path, marked_kinds
 from ppsim.plots.memory_strip import LIMIT, OVER, MemoryStrip, is_over, level_text
 from ppsim.plots.palette import Theme
 from ppsim.plots.pixels import is_mixed
@@ -100,7 +100,7 @@ class Legend:
     def __init__(
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         second: float = 0.0, rows: Sequence[float] = (), slow: bool = False,
-        without_transfers: bool = False, until: float = np.inf, is_wide: bool = True,
+        without_transfers: bool = False, until: float = np.inf, is_wide: bool = True, paths: Sequence[Path] = (),
     ):  # fmt: skip
         self.theme = theme
         marked = dict[str, Kind]()
@@ -118,9 +118,7 @@ class Legend:
         for name, dashes in DASHES.items() if lines.transfers else ():
             self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
         if lines.has_path:
-            dashed = "; dashed: past other devices" * any(
-                lines.jumps(*one, second) for one in zip(every, rows, strict=True)
-            )
+            dashed = "; dashed: past other devices" * any(len(jumps) for _, jumps in paths)
             self._add("path", f"critical path{dashed}", color=theme.critical, linewidth=2.2 * POINTS)
         if memory:
             devices = sorted({*map(memory.fullest, range(len(memory.curves)))})

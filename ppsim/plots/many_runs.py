@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = {  # by theme: of schedules, and the last one of the Pareto front; kinds have other colours
-    theme: ["#" + colour for colour in colours.split()]
-    for theme, colours in (
-        ("light", "1b1f24 7d3c98 8c5a2b 2f7f93 b04a86 6f7212 00008f 14532d c018f0 6a7380"),
-        ("dark", "e8eaed c79bf0 d9a27a 6fc3d6 f09ad8 c2c25a ffd9a0 3fae4a c048d8 a4abb5"),
-        ("grey", "000000 5a5a5a 303030 7a7a7a"),
-    )
-}
+    "light": ["#1b1f24", "#7d3c98", "#8c5a2b", "#2f7f93", "#b04a86", "#6f7212", "#00008f",
+              "#14532d", "#c018f0", "#6a7380"],
+    "dark": ["#e8eaed", "#c79bf0", "#d9a27a", "#6fc3d6", "#f09ad8", "#c2c25a", "#ffd9a0",
+             "#3fae4a", "#c048d8", "#a4abb5"],
+    "grey": ["#000000", "#5a5a5a", "#303030", "#7a7a7a"],
+}  # fmt: skip
 _FIRST = ("1f1b", "zb-h1", "interleaved-1f1b", "zb-v", "dualpipe", "gpipe", "v-half", "v-min")  # in order of colours
 _PLACES = {name: place for place, name in enumerate(dict.fromkeys([*_FIRST, *families()]))}
 MAX_BARS = 12  # bars of a chart

@@ -28,6 +28,7 @@ from ppsim.plots.pixels import gap_of_rows, is_mixed
 from ppsim.plots.scale import APART, APART_FOR_LINES, LOWEST_MARK, NARROW_TURN, NARROWEST_MARK
 
 DASHES: dict[str, Any] = {"forward": "solid", "backward": (0, (3, 1.5))}
+Path = tuple[np.ndarray, np.ndarray]  # its lines, and those with rows between their ends, float64 (lines, 2, 2)
 _JUMP: Any = 0, (1.2, 2.4)  # dashes, with round ends, of a path over the rows between its devices
 
 
@@ -60,15 +61,16 @@ class ChartLines:
         spread = [boxes if boxes.plain else as_class(Boxes, boxes, apart=APART_FOR_LINES) for boxes in every]
         return replace(self, waited=bool(min(apart) < scale.CROWDED)), spread
 
-    def jumps(self, boxes: Boxes, row: float, second: float) -> bool:
-        """Return whether the path has dashed lines in rows of `row` pixels."""
-        return len(_path_lines(boxes, self.critical, second, row)[1]) > 0
+    def paths(self, every: Sequence[Boxes], rows: Sequence[float], second: float) -> list[Path]:
+        """Return the path of each chart in rows of `rows` pixels, without lines if none is drawn."""
+        return [_path_lines(boxes, self.critical, second, row) if self.has_path else (NO_PATH, NO_PATH)
+                for boxes, row in zip(every, rows, strict=True)]  # fmt: skip
 
-    def add_to(self, ax: Axes, boxes: Boxes, theme: Theme) -> np.ndarray:
+    def add_to(self, ax: Axes, boxes: Boxes, theme: Theme, path: Path) -> np.ndarray:
         """Draw the transfers and the path of one chart, whose lines (lines, 2, 2) are returned."""
         if self.transfers:
             add_transfers(ax, boxes, theme, self.waited)
-        return add_critical_path(ax, boxes, self.critical, theme) if self.has_path else NO_PATH
+        return add_critical_path(ax, boxes, path, theme) if self.has_path else NO_PATH
 
 
 NO_LINES = ChartLines()
@@ -162,13 +164,9 @@ def add_transfers(ax: Axes, boxes: Boxes, theme: Theme, waited: bool) -> None:
             add_lines(ax, np.concatenate([begins, ends]), zorder=1.9, **style)  # behind the rows
 
 
-def add_critical_path(ax: Axes, boxes: Boxes, actions: Any, theme: Theme) -> np.ndarray:
-    """Draw a line with a halo below `actions` (indices into `timeline.start`), and return its parts.
-
-    True finds the critical path.
-    """
-    second, row = second_of(ax), row_height(ax, boxes)
-    (lines, jumps), (path, halo) = _path_lines(boxes, actions, second, row), _path_widths(boxes, second, row)
+def add_critical_path(ax: Axes, boxes: Boxes, parts: Path, theme: Theme) -> np.ndarray:
+    """Draw the parts of a path with a halo, and return them."""
+    (lines, jumps), (path, halo) = parts, _path_widths(boxes, second_of(ax), row_height(ax, boxes))
     every = np.concatenate([lines, jumps])
     for wide, colour, dashes in ((halo, theme.halo, "solid"), (path, theme.critical, _JUMP)):
         style: Any = {"colors": colour, "linewidths": wide * POINTS, "capstyle": "round", "gid": "critical path"}
@@ -185,8 +183,8 @@ def _path_widths(boxes: Boxes, second: float, row: float) -> tuple[float, float]
     return scale.path_widths(0.0 if has_both else row * (bottom - top) / (1 - APART))
 
 
-def _path_lines(boxes: Boxes, actions: Any, second: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lines of a path, and those with rows between their ends, float64 (lines, 2, 2), in rows `high` pixels.
+def _path_lines(boxes: Boxes, actions: Any, second: float, high: float) -> Path:
+    """Return the path of `actions` (indices into `timeline.start`; True: the critical path) in rows of `high` pixels.
 
     The path lies below the boxes; if the row has lanes there, upon their lower edge. Upright lines join its rows; in
     low rows there is only a line from turn to turn. If turns are few pixels apart, one upright line replaces them.
