@@ -64,6 +64,13 @@ def test_a_ring_that_leaves_the_node_has_its_share_of_the_cards_and_is_not_faste
     assert slow_inside.link_of_ring(8, 1).bandwidth == 15.0
 
 
+def test_a_ring_over_nodes_of_eight_a100_reaches_what_nccl_tests_measured():
+    """At most 96 GB/s with four cards of 200 Gb/s a node: NVIDIA/nccl-tests, issues 100, 119 and 175."""
+    links = find_link("NVLink 3"), find_link("InfiniBand HDR")
+    nodes = Cluster(find_device("A100 SXM"), *links, cards_per_node=4)
+    assert nodes.link_of_ring(16, 1).bandwidth == pytest.approx(96e9, rel=0.02)
+
+
 def test_experts_are_reduced_over_the_copies_of_each_expert():
     model = Model(num_layers=8, hidden=4, heads=2, vocabulary=6, sequence=16, experts=4, experts_per_token=2)
     block = model.layers[1]
