@@ -44,6 +44,7 @@ def test_what_cannot_be_read_is_named_with_its_reason(tmp_path):
     assert refusal(read_text, "") == "'': cannot be read: Is a directory"
     assert refusal(read_text, "a\0b") == r"'a\x00b': cannot be read: embedded null byte"
     assert "cannot be read: File name too long" in refusal(read_text, "x" * 5000)
+    assert refusal(read_text, "-") == "-: not a file name; to read stdin, give /dev/stdin"
 
 
 def test_what_cannot_be_written_is_named_with_its_reason(tmp_path):
@@ -59,7 +60,7 @@ def test_what_cannot_be_written_is_named_with_its_reason(tmp_path):
 @pytest.mark.parametrize("path", [None, 5, 2.0, b"a.csv", ["a.csv"], object()], ids=lambda path: type(path).__name__)
 def test_what_is_no_file_name_is_refused(path):
     for action in (read_text, lambda path: write_atomically(path, "")):
-        assert re.match(r".* is not a file name; give a text such as 'schedule.csv' or a Path$", refusal(action, path))
+        assert re.match(r".* is not a path of a file or folder; give one as text or as a Path$", refusal(action, path))
 
 
 def test_a_file_is_replaced_whole_or_stays_as_it_was(tmp_path, monkeypatch):

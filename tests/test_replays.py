@@ -56,6 +56,19 @@ def test_a_recorded_output_layer_that_is_cut_over_devices_has_a_ledger_without_i
     assert run.to_dict()["makespan"] == run.makespan
 
 
+def test_copies_of_activations_without_recorded_transfers_leave_no_time_unknown():
+    start, end = [[0.0, 1.0, 3.0, 5.0], [1.5, 2.5]], [[1.0, 2.0, 4.0, 6.0], [2.5, 4.5]]
+    document = {
+        "schema": "ppsim.trace/1",
+        "orders": [["0F0", "0OFFLOAD0", "0RELOAD0", "0B0"], ["1F0", "1B0"]],
+        "steps": [{"issue": start, "start": start, "end": end}],
+    }
+    run = ppsim.Timeline.of(trace_of(document, "trace").timeline())
+    assert run.transfer_start.tolist() == pytest.approx([np.nan, 4.5, 1.0, np.nan], nan_ok=True)
+    assert run.transfer_end.tolist() == pytest.approx([np.nan, 5.0, 1.5, np.nan], nan_ok=True)
+    assert sum(run.ledger().values()).tolist() == [4.0, 3.0]
+
+
 def test_costs_of_a_measured_step_are_what_was_measured():
     measured = ppsim.Timeline.of(trace_of(DOCUMENT, "trace").timeline())
     assert measured.costs.seconds == {"F": [0.5, 0.5], "B": [1.0, 1.0]}
@@ -120,8 +133,11 @@ def test_files_that_are_no_traces(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(ppsim.ConfigError, match="not a trace"):
             read_trace(tmp_path / name)
-    with pytest.raises(ppsim.ConfigError, match="cannot be read"):
-        read_trace(tmp_path / "none.json")
+    with pytest.raises(ppsim.ConfigError, match="give another tool's as a folder with one file per rank"):
+        read_trace(tmp_path / "list.json")
+    for name in ("none.json", "none.yaml", "none.sqlite"):
+        with pytest.raises(ppsim.ConfigError, match="cannot be read: No such file or directory"):
+            ppsim.Timeline.from_trace(tmp_path / name)
 
 
 values = st.recursive(

@@ -319,6 +319,11 @@ def test_a_wrong_list_of_runs_is_one_clear_error(listed, runs_file, tmp_path):
     assert not (tmp_path / "c.yaml").exists()
 
 
+def test_an_empty_tuple_of_runs_is_refused_like_an_empty_list():
+    with pytest.raises(library.ConfigError, match="runs: is empty; list runs"):
+        library.calibrate_steps(())
+
+
 def test_a_calibration_needs_derived_costs_and_a_right_file(calibration, tmp_path):
     calibration.save(tmp_path / "c.yaml")
     given = {"schedule": {"name": "1f1b", "devices": 2, "microbatches": 2}, "calibration": str(tmp_path / "c.yaml")}

@@ -59,6 +59,8 @@ def open_input(path: str | PathLike[str], *, noted: bool = True) -> BinaryIO:
     Every file that a user names is opened here. Raises OSError, and ConfigError for what is not a path.
     """
     place = _as_path(path)
+    if str(place) == "-":
+        raise ConfigError("-: not a file name; to read stdin, give /dev/stdin")
     if noted:
         note_read(place)
     return cast(BinaryIO, gzip.open(place)) if place.suffix == ".gz" else place.open("rb")
@@ -244,7 +246,7 @@ def _as_path(path: Any) -> Path:
     try:
         return Path(path)
     except TypeError:
-        raise ConfigError(f"{shown(path)} is not a file name; give a text such as 'schedule.csv' or a Path") from None
+        raise ConfigError(f"{shown(path)} is not a path of a file or folder; give one as text or as a Path") from None
 
 
 def _name(path: str | PathLike[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from collections.abc import Iterable, Iterator
@@ -141,17 +142,15 @@ def read_any_trace(path: str | PathLike[str], ranges: tuple[str, str] | None = N
     `ranges` is as in `read_kineto`. Raises ConfigError with the path for anything else, ScheduleError for a faulty
     program.
     """
-    try:
-        is_folder = Path(path).is_dir()
-    except (TypeError, ValueError, OSError):  # no path, or too long for the system; `read_trace` reports it
-        is_folder = False
-    if str(path).endswith((".yaml", ".yml")) and not is_folder:
+    is_path = isinstance(path, str | PathLike)  # `read_trace` reports anything else, and what does not exist
+    is_folder, is_file = is_path and os.path.isdir(path), is_path and os.path.isfile(path)
+    if is_file and str(path).endswith((".yaml", ".yml")):
         raise ConfigError(f"{path}: not a trace but a YAML file, such as a config; give a step's .json file or folder")
-    if not is_folder and not str(path).endswith((NSIGHT, *OTLP)):
-        return read_trace(path)
-    if not is_folder and not Path(path).is_file():
-        raise ConfigError(f"{path}: cannot be read: no such file")
-    return read_primus(path) if is_folder and is_primus(path) else read_kineto(path, ranges)
+    if is_folder and is_primus(path):
+        return read_primus(path)
+    if is_folder or (is_file and str(path).endswith((NSIGHT, *OTLP))):
+        return read_kineto(path, ranges)
+    return read_trace(path)
 
 
 def read_kineto(folder: str | PathLike[str], ranges: tuple[str, str] | None = None) -> Trace:

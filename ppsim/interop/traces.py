@@ -20,7 +20,7 @@ from ppsim.checks.faults import validate
 from ppsim.costs.profile import Profile
 from ppsim.engines.times import Times
 from ppsim.lowering.posts import TRANSPORTS
-from ppsim.lowering.rows import crosses_devices, transfer_ends
+from ppsim.lowering.rows import crosses_devices, has_transfers, transfer_ends
 from ppsim.plan.resolve import make_plan
 from ppsim.schedule.columns import ScheduleColumns
 from ppsim.schedule.orders import read_orders
@@ -152,7 +152,7 @@ class Trace(EqualColumns):
         Without transfers in the program: all rows with an input from another device, and -1 as SEND and RECV rows.
         """
         if self.times_only:
-            consumer = np.flatnonzero(crosses_devices(self.program))
+            consumer = np.flatnonzero(crosses_devices(self.program.compute))
             return consumer, np.full_like(consumer, -1), np.full_like(consumer, -1)
         ends = transfer_ends(self.program)
         compute_row = np.cumsum(self.program.kind < FIRST_TRANSFER) - 1
@@ -165,7 +165,7 @@ class Trace(EqualColumns):
     @cached_property
     def times_only(self) -> bool:
         """True if stages are on several devices and no transfer between them was recorded."""
-        return not self.program.is_program and bool(crosses_devices(self.program).any())
+        return not has_transfers(self.program) and bool(crosses_devices(self.program).any())
 
     def transfer_times(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return when each of `transfers` could begin (posted at both ends) and when it had arrived; seconds or nan.
@@ -177,9 +177,10 @@ class Trace(EqualColumns):
         if not self.times_only:
             begin = np.maximum(self.start[step, send], self.start[step, receive])
             return begin, self.end[step, receive]
-        begin, start = self.end[step, self.program.source[consumer]], self.start[step, consumer]
-        previous_end = np.roll(self.end[step], 1)  # the program has compute actions only
-        previous_end[self.program.offsets[:-1]] = -np.inf
+        schedule, ends = self.program.compute, self.end[step, self.compute]
+        begin, start = ends[schedule.source[consumer]], self.start[step, self.compute][consumer]
+        previous_end = np.roll(ends, 1)
+        previous_end[schedule.offsets[:-1]] = -np.inf
         was_idle = previous_end[consumer] < begin
         typical = max(0.0, known_median((start - begin)[was_idle]))
         return np.minimum(begin, start), np.where(was_idle, start, np.minimum(begin + typical, start))
@@ -273,9 +274,8 @@ def _schema() -> Any:
 
 def trace_of(document: Any, place: str) -> Trace:
     """Return the trace in a document of the harness; the errors of `read_trace` begin with `place`."""
-    check_schema(
-        document, SCHEMA, place, f"{WHAT} of the replay harness (a profiler's is a folder with one file per rank)"
-    )
+    what = f"{WHAT} that validation/replay.py wrote (give another tool's as a folder with one file per rank)"
+    check_schema(document, SCHEMA, place, what)
     found = check_document(_schema(), document, place, WHAT)
     program = program_of(found.orders, found.schedule, place)
     if faults := _shape_faults(found.steps, program):

@@ -112,10 +112,10 @@ def load_step_runs(path: str | PathLike[str]) -> list[StepRun]:
 
 def read_step_runs(listed: Any, place: str = "runs", folder: str = "") -> list[StepRun]:
     """Return checked runs; ConfigError names `place`, the number of the run and its fault."""
-    if listed is None or listed == []:
-        raise ConfigError(f"{place}: is empty; list runs, {EXAMPLE}")
-    if not isinstance(listed, list | tuple):
+    if not isinstance(listed, list | tuple | None):
         raise ConfigError(f"{place}: {shown(listed)} must be a list of runs, {EXAMPLE}")
+    if not listed:
+        raise ConfigError(f"{place}: is empty; list runs, {EXAMPLE}")
     runs, first = [], dict[str, int]()
     for number, one in enumerate(listed):
         run = _read_run(one, f"{place}[{number}]", folder)
