@@ -11,6 +11,7 @@ from ppsim.plots.pixels import (
     bins,
     footprint,
     from_linear,
+    is_mixed,
     kind_shares,
     lines_of,
     picture,
@@ -23,6 +24,6 @@ from ppsim.plots.scale import round_ticks, row_gap, shown_length
 __all__ = [
     "COLOURS", "DARK", "GREY", "LIGHT", "ON_DARK", "THEMES", "TITLES", "PixelColumns", "areas", "bins", "block_names",
     "common_title", "contrast", "costs_text", "draw", "draw_bars", "draw_front", "draw_lines", "footprint",
-    "from_linear", "kind_shares", "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes", "picture",
-    "png_address", "round_ticks", "row_gap", "shares", "shown_length", "sizes_text", "to_linear", "windows",
+    "from_linear", "is_mixed", "kind_shares", "legend_entries", "light_of", "lines_of", "local_stage", "make_boxes",
+    "picture", "png_address", "round_ticks", "row_gap", "shares", "shown_length", "sizes_text", "to_linear", "windows",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from charts import (
     bins,
     footprint,
     from_linear,
+    is_mixed,
     light_of,
     lines_of,
     make_boxes,
@@ -23,6 +24,7 @@ from charts import (
     to_linear,
     windows,
 )  # fmt: skip
+from command_line import ROOT
 from matplotlib.image import imread
 from pages import page_of, texts
 from timelines import stepped
@@ -87,6 +89,19 @@ def test_mixtures_are_flat_up_to_sharp_borders():
     changes = (np.abs(np.diff(seen[8:56], axis=1)).max(axis=2) > 2).sum(axis=1)
     assert changes[1::2].max() < 18  # of 10 borders; it was 231, with teeth in every second row
     assert changes[::2].max() < 32  # where three borders have actions of several seconds between two mixtures
+
+
+def test_mixtures_of_interleaved_stages_of_unequal_lengths_have_no_stripes():
+    boxes = make_boxes(ppsim.load_config(ROOT / "configs" / "llama-3-70b-64xh100.yaml").simulate())
+    seen = picture(boxes, LIGHT, PixelColumns(0.0, boxes.timeline.makespan, 1940), 4, dense=2.0).astype(int)
+    steady = seen[1:, 200:1700]
+    off = np.abs(steady - np.median(steady, axis=1)[:, None]).max(axis=2)
+    assert np.count_nonzero((off >= 3) & (off < 20), axis=1).max() < 15  # it was 850; larger ones are other areas
+
+
+@pytest.mark.parametrize(("width", "mixes"), [(1.9, True), (2.1, False)])
+def test_boxes_under_two_pixels_mix(width, mixes):
+    assert is_mixed(boxes_of("zb-v", 8, 32).in_rows(13.0), 2 * width) == mixes  # actions of half a second
 
 
 def test_a_figures_rows_are_the_picture():

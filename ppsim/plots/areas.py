@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from ppsim.analysis.bubbles import makespan
 from ppsim.base.immutable import cached_on
 from ppsim.plots import palette
 from ppsim.plots.boxes import Boxes
-from ppsim.plots.palette import Theme, mixed
+from ppsim.plots.palette import GREY, Theme, lightness, luminance, mixed
 from ppsim.plots.pixels import kind_shares, repetitions
 
-_PRESENT, _IDLE = 0.08, 0.065  # fraction of an area's time from which on a kind, or idle time, is named
+_PRESENT, _SEEN = 0.08, 5.0  # a part is named from this fraction of an area's time on, or change of its L* in grey
 _JUMP = 0.07  # of an area's time: where a kind's part changes by more at once, another area begins
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
@@ -35,6 +35,10 @@ class _Run(NamedTuple):
     last: int
     code: int
     parts: tuple[float, ...]
+
+    def shared(self, other: _Run) -> int:
+        """Return the number of columns of both."""
+        return min(self.last, other.last) - max(self.first, other.first)
 
     def is_like(self, other: _Run) -> bool:
         """Return whether both have the same kinds, and nearly the same parts of them."""
@@ -59,9 +63,8 @@ class Area(NamedTuple):
     @property
     def words(self) -> str:
         """Letters of the kinds, and idle time if it is large, such as `F + B`."""
-        kinds = [kind for kind in palette.TITLES if self.parts.get(kind, 0.0) >= _PRESENT]
-        idle = [palette.IDLE_TITLE] * (self.parts[None] >= _IDLE)
-        return " + ".join([kind.name for kind in kinds] + idle)
+        named = _named({kind: self.parts[kind] for kind in (*palette.TITLES, None) if kind in self.parts})
+        return " + ".join(kind.name if kind is not None else palette.IDLE_TITLE for kind in named if named[kind])
 
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
@@ -78,9 +81,10 @@ def areas(boxes: Boxes) -> list[Area]:
     rows = np.unique(np.linspace(0, devices - 1, min(devices, _ROWS)).round().astype(int))
     cell = finish / _COLUMNS, devices / len(rows)
     parts = parts_around(boxes, rows, edges, True)
-    code = np.sum([(part >= _PRESENT).astype(int) << int(kind) for kind, part in parts.items()], axis=0)
     whole = np.stack([*parts.values()])
-    code += ((1.0 - whole.sum(axis=0) >= _IDLE) & (code > 0)).astype(int) << 15
+    named = _named(parts | {None: np.maximum(1.0 - whole.sum(axis=0), 0.0)})
+    code = np.sum([named[kind].astype(int) << int(kind) for kind in parts], axis=0)
+    code += (named[None] & (code > 0)).astype(int) << 15
     smeared = 0 if boxes.is_even else round(_PERIODS * boxes.period / 2 / edges[1])  # cells at both ends of a run
     least = max(round(1.5 * boxes.period / edges[1]), 3 * smeared, 4)  # narrower runs are between two areas
     every = [_runs(row, part, least, smeared) for row, part in zip(code, whole.swapaxes(0, 1), strict=True)]
@@ -92,6 +96,18 @@ def areas(boxes: Boxes) -> list[Area]:
             inside |= {None: max(1.0 - sum(inside.values()), 0.0)}
             found.append(Area(first * cell[0], last * cell[0], top * cell[1], bottom * cell[1], inside, runs, cell))
     return found
+
+
+def _named(parts: Mapping[Kind | None, Any]) -> dict[Kind | None, Any]:
+    """Return whether each part of cells is named: a large one, and one that changes their tone in grey.
+
+    So unnamed parts make no area look like another kind, and names are equal in all themes.
+    """
+    tones = {kind: luminance(GREY.idle if kind is None else GREY.kinds[kind]) for kind in parts}
+    whole = sum(part * tones[kind] for kind, part in parts.items())
+    without = {kind: (whole - part * tones[kind]) / np.maximum(1.0 - part, 1e-9) for kind, part in parts.items()}
+    return {kind: (part >= _PRESENT) | (np.abs(lightness(whole) - lightness(without[kind])) >= _SEEN)
+            for kind, part in parts.items()}  # fmt: skip
 
 
 def named_areas(
@@ -167,18 +183,25 @@ def _runs(codes: np.ndarray, parts: np.ndarray, least: int, smeared: int) -> lis
 
 
 def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
-    """Return the areas, each with its run by row: like runs that overlap most from row to row."""
-    found = list[dict[int, _Run]]()
+    """Return the areas, each with its longest run by row: like runs that overlap most from row to row.
+
+    Areas that meet are one if one of them is not much wider elsewhere: a spike has no name of its own, two cones have.
+    """
+    found = list[dict[int, list[_Run]]]()
     for row, runs in enumerate(every):
-        above = [area for area in found if row - 1 in area]
-        for run in sorted(runs, key=lambda run: run.first - run.last):  # the longest first
-            alike = [area for area in above if row not in area and area[row - 1].is_like(run)]
-            overlaps = [min(area[row - 1].last, run.last) - max(area[row - 1].first, run.first) for area in alike]
-            if max(overlaps, default=0) > 0:
-                alike[int(np.argmax(overlaps))][row] = run
-            else:
-                found.append({row: run})
-    return found
+        for run in runs:
+            overlaps = [
+                max((one.shared(run) for one in area.get(row - 1, ()) if one.is_like(run)), default=0) for area in found
+            ]
+            longest = [max(one.last - one.first for runs in area.values() for one in runs) for area in found]
+            least = [min(max(overlaps), long / 2) for long in longest]
+            is_met = [0 < overlap >= some for overlap, some in zip(overlaps, least, strict=True)]
+            met = [area for area, own in zip(found, is_met, strict=True) if own]
+            found = [area for area, own in zip(found, is_met, strict=True) if not own]
+            found.append({at: [one for area in met for one in area.get(at, ())] for area in met for at in area})
+            found[-1].setdefault(row, []).append(run)
+    return [{row: max(runs, key=lambda run: run.last - run.first) for row, runs in sorted(area.items())}
+            for area in found]  # fmt: skip
 
 
 def _cells(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:

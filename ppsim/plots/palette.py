@@ -94,13 +94,19 @@ def label_colour(colour: str) -> str:
 
 def contrast(one: str, other: str) -> float:
     """Return the contrast ratio of two colours, 1..21 (WCAG 2)."""
-    bright, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (bright + 0.05) / (dark + 0.05)
 
 
-def _luminance(colour: str) -> float:
+def luminance(colour: str) -> float:
+    """Return the luminance of #rrggbb, 0..1."""
     red, green, blue = light_of(colour).tolist()
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def lightness(luminance: Any) -> Any:
+    """Return the lightness L* (CIELAB), 0..100, of luminances."""
+    return np.where(luminance > 216 / 24389, 116 * np.cbrt(luminance) - 16, 24389 / 27 * np.asarray(luminance))
 
 
 def light_of(colour: str) -> np.ndarray:

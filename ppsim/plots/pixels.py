@@ -17,6 +17,7 @@ from ppsim.plots.palette import Theme, from_linear, light_of
 
 _SMALLEST = 72.0  # square reference pixels: larger repetitions keep their actions, in a picture that need not mix
 _SHORTEST = 1e-200  # seconds; of shorter times, pixels per second overflow
+_LONG = 4.0  # periods: if the next such action is farther away, it repeats none
 _CHANGE = 0.097  # of a repetition's time: if the part of a kind changes by more up to the next one, a mixture ends
 
 
@@ -44,13 +45,13 @@ def footprint(boxes: Boxes, per_second: float, dense: float = 1.0) -> float:
 
 
 def mixing_scale(boxes: Boxes) -> float:
-    """Return the pixels per second below which boxes mix their colours on paper, with two columns per reference pixel.
+    """Return the pixels per second below which boxes mix their colours on paper.
 
     They do so if they are narrow, or a repetition of them is small; in low rows slots always do.
     """
     median, period = (max(seconds, _SHORTEST) for seconds in (boxes.median, boxes.period))
     small = _SMALLEST / boxes.high / period
-    return np.inf if boxes.plain and boxes.slot.any() else max(scale.SHARP / 2 / median, small)
+    return np.inf if boxes.plain and boxes.slot.any() else max(scale.NARROW / median, small)
 
 
 def is_mixed(boxes: Boxes, second: float) -> bool:
@@ -93,7 +94,8 @@ def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) 
     """Return in place of footprints the repetitions of a device's actions before and after the middle of each.
 
     It is one of both if the other has not nearly the same parts of kinds and of idle time as the next beyond it: so
-    mixtures are flat, and end where something else begins. Actions between two mixtures have the mean of a period.
+    mixtures are flat, and end where something else begins. Actions between two mixtures, and short idle time, have
+    the mean of a period.
     """
     mine, finish = slice(*boxes.offsets[device : device + 2].tolist()), makespan(boxes.timeline)
     start, middle, spans = boxes.start[mine], (first + last) / 2, _parts(boxes, device)
@@ -105,8 +107,8 @@ def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) 
     def beside(sign: int, own: np.ndarray, other: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the far end of the repetition on one side, how much the next one differs, and its parts."""
         own, other = (column[mine][np.clip(box, 0, len(start) - 1)] for column in (own, other))
-        long = np.nan_to_num(np.where(np.isnan(own), other, own), nan=boxes.period)
-        long = np.clip(long, 1e-6 * boxes.period, 2.0 * boxes.period)
+        long = np.where(own < _LONG * boxes.period, own, np.where(other < _LONG * boxes.period, other, boxes.period))
+        long = np.maximum(long, 1e-6 * boxes.period)
         long = sign * long * np.maximum(np.ceil(wide / long - 1e-6), 1.0)
         begins, ends = (np.stack([middle + (at + later) * long for at in (0, 1)]) for later in (0, 1))
         near, far = np.array([shares(*span, begins, ends) for span in spans]).swapaxes(0, 1)
@@ -119,7 +121,10 @@ def repetitions(boxes: Boxes, device: int, first: np.ndarray, last: np.ndarray) 
     is_both = np.maximum(np.maximum(before, after), _change(past, future)) < _CHANGE
     is_before = is_both | ((before < _CHANGE) & (before <= after + 0.003))
     is_after = is_both | ((after < _CHANGE) & ~is_before)
-    is_busy, reach = np.append(0.0, boxes.end[mine])[following] > middle, (last - first) / 2
+    ended, reach = np.append(0.0, boxes.end[mine])[following], (last - first) / 2
+    is_busy = (ended > middle) | (
+        np.append(start, np.inf)[following] - ended < np.maximum(last - first, boxes.period / 4)
+    )
     reach = np.where(is_busy, np.maximum(np.minimum(boxes.period / 2, inside), reach), reach)
     return (np.where(is_before, begin, np.where(is_after, middle, middle - reach)),
             np.where(is_after, end, np.where(is_before, middle, middle + reach)))  # fmt: skip

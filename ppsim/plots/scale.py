@@ -17,7 +17,7 @@ from ppsim.base.units import three_digits
 # pixels: minimum width of a box with a gap, and with a mark; minimum height of a box with a mark
 NARROWEST_GAP, NARROWEST_MARK, LOWEST_MARK = 3.0, 4.0, 6.0
 TICK = 2.0  # pixels: minimum width of a span of a lane
-SHARP = 3.0  # columns of the screen or of paper; narrower boxes mix their colours
+SHARP, NARROW = 3.0, 2.0  # columns of the screen, and pixels; narrower boxes mix their colours
 LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no lines of transfers, slots in one band
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
 APART, APART_FOR_LINES = 0.1, 0.3  # fraction of a row that is free below its boxes; with transfers
@@ -35,7 +35,7 @@ SAME = 0.01  # relative: predicted steps that differ by less count as equal
 AT_BOUND = "at bound"  # a timeline at its lower bound: no order with the same peaks is faster
 _OUTLIER, _GAP = 3.0, 2.0  # a bar over this times the median is cut, if it is this times the next shorter one
 RULES = {  # of the page's script
-    "sharp": SHARP, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
+    "sharp": SHARP, "narrow": NARROW, "path": PATH, "thin": THIN_PATH, "lowest_wide": LOWEST_WIDE, "turn": NARROW_TURN,
     "mark": NARROWEST_MARK, "lined": LOWEST_LINED, "sizes": NUMBER_SIZES, "lowest": LOWEST_NUMBER, "room": NUMBER_ROOM,
     "nearly": NEARLY, "digit": DIGIT, "letter": LETTER, "high": NUMBER_HIGH,
     "wide": NUMBER_WIDE, "period": LONGEST_PERIOD, "same": SAME,

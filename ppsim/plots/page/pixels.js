@@ -8,7 +8,8 @@ const ENCODED = new Uint8ClampedArray(4097).map((_, at) => {   // sRGB of linear
   return Math.round(255 * (part <= 0.0031308 ? part * 12.92 : 1.055 * part ** (1 / 2.4) - 0.055));
 });
 const ratioOf = () => (paper ? 3 : window.devicePixelRatio || 1);   // columns of a pixel
-const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < RULES.sharp;   // its actions are too narrow to be told apart
+const sharpest = () => Math.max(RULES.sharp, RULES.narrow * ratioOf());   // columns of the narrowest boxes that are drawn singly
+const isFine = (chart) => isReal(chart) && boxWidth(chart) * ratioOf() < sharpest();   // its actions are too narrow to be told apart
 const isMixed = (chart) => isFine(chart) || (isReal(chart) && !gapOf(chart) && pixels(chart.period) <= RULES.period && charts.some(isFine));   // one manner a picture
 const narrowest = () => Math.min(...charts.filter(isReal).map(boxWidth)) * ratioOf();   // columns of the picture's narrowest usual box
 
@@ -26,7 +27,7 @@ function sumsOf(chart, half) {   // ticks of each kind before each box, by name;
 }
 
 const isFlat = (chart) => isMixed(chart) && pixels(chart.period) <= RULES.period;   // its mixtures have one colour
-const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? 1 - between(narrowest() - RULES.sharp + 1, 0, 1) ** 1.5 : 1);   // of that colour, the part: single actions appear upon it while one zooms in
+const flatness = (chart) => (!isFlat(chart) ? 0 : chart.even ? 1 - between(narrowest() - sharpest() + 1, 0, 1) ** 1.5 : 1);   // of that colour, the part: single actions appear upon it while one zooms in
 function footprintsOf(chart, cols, from, to) {   // ticks at which each column's footprint begins and ends, cut at both ends of the step alike; with jitter, a period, doubled or halved to about three pixels
   const begin = new Float64Array(cols), end = new Float64Array(cols), column = (to - from) / cols, finish = chart.makespan / chart.tick, period = chart.period / chart.tick;
   const foot = isFlat(chart) && !chart.even ? period * 2 ** Math.round(Math.log2(3 * ratioOf() * column / period)) : between(4.5 - narrowest(), 1, 3) * column;   // so that boxes as wide as a column do not beat
@@ -48,7 +49,7 @@ function repeatsOf(chart) {   // ticks from the last begin of the same kind and 
       last.set(name, box);
     }
   }
-  return (chart.repeats = [[before, after], [after, before]].map(([one, other]) => one.map((long, box) => Math.min(long || other[box] || period, 2 * period))));
+  return (chart.repeats = [[before, after], [after, before]].map(([one, other]) => one.map((long, box) => [long, other[box]].find((long) => long > 0 && long < LONG * period) ?? period)));
 }
 
 function nearEnd({ column: { start, length } }, first, last, box, time) {   // the first box that ends after a time, looked for from a box on
@@ -57,7 +58,7 @@ function nearEnd({ column: { start, length } }, first, last, box, time) {   // t
   return box;
 }
 
-const CHANGE = 0.097;   // of a repetition: more ends a mixture
+const CHANGE = 0.097, LONG = 4;   // of a repetition: more ends a mixture; periods to an action that repeats none
 function windowsOf(chart, device, footprints) {   // the windows whose mean the columns of a device show: where actions mix, a repetition before and after the middle of each (ppsim.plots.pixels.repetitions)
   const [first, last] = chart.boxesOf(device);
   if (!isFlat(chart) || !chart.even) return footprints;
@@ -80,7 +81,7 @@ function windowsOf(chart, device, footprints) {   // the windows whose mean the 
     [middle - 2 * past, middle - past, middle, middle + future, middle + 2 * future].forEach(look);
     const lower = middle < 2 * past ? 1 : change(0, past, 1, past), upper = middle + 2 * future > finish ? 1 : change(2, future, 3, future);
     const both = Math.max(lower, upper, change(1, past, 2, future)) < CHANGE, is_before = both || (lower < CHANGE && lower <= upper + 0.003), is_after = both || (upper < CHANGE && !is_before);
-    const busy = next > first && start[next - 1] + length[next - 1] > middle, reach = Math.max(busy && Math.min(period / 2, middle, finish - middle), middle - begin[at]);
+    const ended = next > first ? start[next - 1] + length[next - 1] : 0, busy = ended > middle || (next < last ? start[next] : Infinity) - ended < Math.max(end[at] - begin[at], period / 4), reach = Math.max(busy && Math.min(period / 2, middle, finish - middle), middle - begin[at]);
     begin[at] = is_before ? middle - past : is_after ? middle : middle - reach;
     end[at] = is_after ? middle + future : is_before ? middle : middle + reach;
   }
