@@ -1062,9 +1062,12 @@ def test_bars_of_the_ledger_are_as_long_as_idle_time_and_say_its_part_of_the_ste
     assert list(ends.values()) == pytest.approx(100 * timeline.device_idle / timeline.makespan)
     assert axes.get_xlabel() == "idle time (% of the step)"
     idle = f"{timeline.bubble_fraction:.1%}".replace("%", " %")
-    assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == [idle] * 4
-    assert {text.get_text() for text in axes.texts} > {"dependency 15.8 %", "drain 10.5 %", idle}
-    assert axes.get_xticks()[-1] >= max(ends.values())
+    assert any(f"{idle} idle on each device" in words for words in words_of(figure))  # equal sums are said once
+    assert not [text for text in axes.texts if isinstance(text, Annotation)]
+    assert {text.get_text() for text in axes.texts} > {"dependency 10.5 %", "15.8 %", "drain 7.0 %", "10.5 %"}
+    assert axes.get_xlim()[1] == pytest.approx(max(ends.values()))  # bars fill the width
+    names = [text.get_text() for text in run("1f1b", 64, 128).plot_ledger(theme=theme).axes[0].texts]
+    assert names == ["fill", "drain", "dependency"]  # as a Gantt chart of 64 devices names its areas
     uneven = ppsim.load_config(ROOT / "configs" / "llama-3-8b-8xh100.yaml").simulate()
     ends = [text.get_text() for text in uneven.plot_ledger().axes[0].texts if isinstance(text, Annotation)]
     assert ends == [f"{part:.1%}".replace("%", " %") for part in uneven.device_idle / uneven.makespan]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_NAMED, _SEPARATE = 27, 32  # maximum devices with the idle fraction after each bar; with gaps between rows
+_NAMED, _SEPARATE = 27, 32  # maximum devices with numbers; with gaps between rows
 _ROW, _ROWS, _SIZE, _AXIS = 24, 432, 11, 44  # pixels: height of a row, maximum of all rows, of words, and of the axis
 
 
@@ -43,9 +43,10 @@ def draw_ledger(
         parts = {cause: part for cause, part in parts.items() if part.mean() >= 0.05}
         legend.entries = [LegendEntry("cause", f"{cause} {percent_text(part.mean() / 100)}", lane=cause)
                           for cause, part in parts.items()]  # fmt: skip
-        idle = percent_text(bubble_fraction(timeline))
-        unit = time_unit(step)
-        notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on average, by cause below"]
+        idle, unit, reached = percent_text(bubble_fraction(timeline)), time_unit(step), np.zeros(devices)
+        totals = [percent_text(one / 100) for one in sum(parts.values(), reached).tolist()]
+        of_each = "each device; causes below, on average" if len({*totals}) == 1 else "average, by cause below"
+        notes = [f"step {time_text(step * unit.factor)} {unit.symbol}, {idle} idle on {of_each}"]
         margin, labels = 14 if wide >= 600 else 4, device_labels(timeline)
         rows = min(_ROW * devices, _ROWS)
         left = margin + AXIS_NAME * bool(axis_of(labels)) + max(text_width(label, _SIZE) for label in labels) + 8
@@ -57,26 +58,30 @@ def draw_ledger(
         writer.figure.alt = f"idle time by device and cause: {title}"
         write_title(writer, Texts(title, "", notes), left, notes if below else [])
         ax = writer.axes(left, top, room, rows)
-        separate, reached = devices <= _SEPARATE, np.zeros(devices)
+        separate, is_named = devices <= _SEPARATE, devices <= _NAMED
         longest = float(sum(parts.values(), reached).max()) or 1.0
-        ticks = round_ticks(longest, 10 if wide > 700 else 8)
-        end = float(np.ceil(longest / ticks[1]) * ticks[1])  # the next tick
-        is_named = devices <= _NAMED
-        ax.set_xlim(0.0, max(end, 1.1 * longest * is_named))
+        is_summed = is_named and len({*totals}) > 1  # else the note has the sum
+        after = (max(text_width(total, _SIZE) for total in totals) + 8) * is_summed
+        pixel = longest / (room - after)
+        ax.set_xlim(0.0, pixel * room)
         small: Any = {"ha": "center", "va": "center", "fontsize": font_points((_SIZE - 1) * POINTS)}
-        pixel = ax.get_xlim()[1] / room
+        inner = np.minimum(np.arange(devices) + 1, devices - np.arange(devices))  # rows to the nearer end of the chart
         for cause, part in parts.items():
             edge: Any = {"edgecolor": colours.paper, "linewidth": 0.5 if separate else 0.0}
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
-            for device, one in enumerate(part.tolist() if is_named else ()):
-                number, middle = percent_text(one / 100), float(reached[device]) + one / 2
-                fitting = [words for words in (f"{cause} {number}", number)
-                           if one > pixel * (text_width(words, _SIZE - 1) + 8)]  # fmt: skip
-                for words in fitting[:1]:
-                    ax.text(middle, device, words, color=label_colour(colours.causes[cause]), **small)
+            numbers = [percent_text(one / 100) if is_named else "" for one in part.tolist()]
+            words = [f"{cause} {number}".strip() for number in numbers]
+            fits = [[one > pixel * (text_width(text, _SIZE - 1) + 8) for text, one in zip(texts, part, strict=True)]
+                    for texts in (words, numbers)]  # fmt: skip
+            named = int(np.argmax(part * inner * fits[0]))  # each cause has its name once
+            for device, number in enumerate(numbers):
+                is_name = device == named and fits[0][device]
+                if is_name or (number and fits[1][device]):
+                    text, middle = words[device] if is_name else number, float(reached[device] + part[device] / 2)
+                    ax.text(middle, device, text, color=label_colour(colours.causes[cause]), **small)
             reached += part
-        ax.set_xticks(every := np.union1d(ticks, end), tick_texts(every.tolist()))
-        ax.spines["bottom"].set_bounds(0.0, end)
+        ax.set_xticks(ticks := round_ticks(longest, 10 if wide > 700 else 8), tick_texts(ticks.tolist()))
+        ax.spines["bottom"].set_bounds(0.0, longest)
         ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)
         ax.set(ylim=(devices - 0.5, -0.5))
@@ -86,11 +91,10 @@ def draw_ledger(
         ax.set_xlabel("idle time (% of the step)", color=colours.quiet, labelpad=1)
         ax.tick_params(axis="y", length=0, pad=2.0)
         ax.grid(visible=False, axis="y")
-        ax.xaxis.get_gridlines()[-1].set_visible(not is_named)  # values beside the bars would cut it
         style: Any = {"va": "center", "color": colours.quiet, "fontsize": font_points(_SIZE * POINTS)}
         style["bbox"] = {"facecolor": colours.paper, "linewidth": 0.0, "pad": 0.5}  # over the grid
-        for device, idle in enumerate(reached.tolist() if is_named else ()):
-            ax.annotate(percent_text(idle / 100), (idle, device), (3, 0), textcoords="offset points", **style)
+        for device, (idle, total) in enumerate(zip(reached.tolist(), totals, strict=True)) if is_summed else ():
+            ax.annotate(total, (idle, device), (3, 0), textcoords="offset points", **style)
         writer.name_axis(axis_of(labels), margin, top + rows / 2, rows)
         legend.draw(writer, left, top + rows + _AXIS, room)
     return writer.figure
