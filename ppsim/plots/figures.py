@@ -7,9 +7,8 @@ import hashlib
 import html
 import io
 import re
-import textwrap
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial, wraps
 from typing import Any, cast
 
@@ -96,10 +95,21 @@ def font_points(size: float) -> float:
     return size * float(matplotlib.rcParams["font.size"]) / BASE_SIZE
 
 
-def wrapped(text: str, width: float) -> str:
-    """Return a text in lines that fit into a figure of a width in inches; a number stays with its noun."""
-    joined = re.sub(r"(\d) ", "\\1\u00a0", text)
-    return "\n".join(textwrap.fill(line, int(16 * width)) for line in joined.splitlines()).replace("\u00a0", " ")
+def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str]:
+    """Return a text as lines of at most `room` pixels; a number stays with its noun."""
+    words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", text).split(" ")
+    return [line.replace("\u00a0", " ") for line in filled(words, " ", room, size, bold)] if text else []
+
+
+def filled(parts: Sequence[str], between: str, room: float, size: float, bold: bool = False) -> list[str]:
+    """Return parts as lines of at most `room` pixels."""
+    lines = list[str]()
+    for part in [*(one + between.rstrip() for one in parts[:-1]), *parts[-1:]]:
+        if lines and text_width(f"{lines[-1]} {part}", size, bold) <= room:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 class _RoundedLayout(ConstrainedLayoutEngine):
@@ -277,8 +287,8 @@ def titled_axes(
         axis.set_major_formatter(formatter)
     style: Any = {"color": theme.text, "fontsize": font_points(SMALL + 1), "fontweight": "bold", "parse_math": False}
     (title, _, note), room = title.partition(" · "), (wide - 2 * margin) * PIXELS - 12
-    beside = (long := text_width(title, 2 * SMALL + 2, True)) + text_width(note, 2 * SMALL) < room
-    lines = title if long <= room + 12 else wrapped(title, wide)
+    beside = text_width(title, 2 * SMALL + 2, True) + text_width(note, 2 * SMALL) < room
+    lines = "\n".join(wrapped(title, room + 12, 2 * SMALL + 2, True))
     words = figure.suptitle(lines + "\n" * (not beside), x=margin / wide, ha="left", **style)
     if note:
         style = {"color": theme.quiet, "fontsize": font_points(SMALL), "xycoords": words, "va": "bottom"}

@@ -18,7 +18,7 @@ from ppsim.analysis.measures import pareto_front
 from ppsim.analysis.memory import HEADROOM, fit_within
 from ppsim.base.units import axis_unit, counted, percent_text
 from ppsim.plots import many_runs
-from ppsim.plots.figures import SMALL, figure_of, follows_page, font_points, settings, titled_axes, wrapped
+from ppsim.plots.figures import PIXELS, SMALL, figure_of, follows_page, font_points, settings, titled_axes, wrapped
 from ppsim.plots.palette import Theme, theme_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _FEW = 3  # runs beyond the axis that have a name each
 _NEAR = 1.5  # times the largest peak: a larger memory limit is not drawn
 _OFF = 1.04  # times the device memory: a larger peak is beyond the axis, which it would stretch
 _ARROW = Path([(-1, 0), (0, 0), (-0.35, 0.3), (0, 0), (-0.35, -0.3)])  # at the right end of the axis, to what is beyond
+_BESIDE, _ALL_BESIDE = 6.5, 26.0  # points between the lines of two schedules of one memory, and of all such lines
 _NEARBY = 32  # points above or below its point: rather than farther away, a name is level and crosses a line
 _OFFSETS = [  # points between a point and its name, and the side of the name
     ((side * (7 if abs(up) < 10 else 14), up), side)
@@ -97,14 +98,19 @@ def draw_front(
         second, time_symbol = axis_unit(max(run.seconds for run in runs), "seconds")
         is_equal = grouped and near is None and highest <= (1 + _TIE) * min(run.memory for run in runs)
         strips = [*dict.fromkeys(run.group for run in runs)] if is_equal else []
-        points = [(strips.index(run.group) if strips else run.memory * byte, run.seconds * second) for run in runs]
-        fits, is_whole = [run.fit for run in runs], all(float(x).is_integer() for x, _ in points)
+        places = [strips.index(run.group) if strips else run.memory * byte for run in runs]
+        fits, is_whole = [run.fit for run in runs], all(float(x).is_integer() for x in places)
         fitting = [at for at, fit in enumerate(fits) if fit != "over" or {*fits} == {"over"}]
         every_gain = [fitting[place] for place in pareto_front([runs[at][:2] for at in fitting])]
         front = _clear_front([run[:2] for run in runs], every_gain, None if best is None else pairs[best])
         axis_names = [f"{memory} ({symbol})", f"{step} ({time_symbol})"]
         figure, axes = titled_axes(width, colours, heading or what or "Step time against memory", axis_names[1])
-        margin = 0.12 if figure.get_figwidth() > 5 else 0.22
+        wide, edge = figure.get_figwidth(), near and near * byte
+        margin = 0.12 if wide > 5 else 0.22
+        drawn = np.array(places)
+        if joined and not strips:
+            drawn = _side_by_side(runs, places, (1 + 2 * margin) / (60 * wide), [edge] if edge else [])
+        points = [(place, run.seconds * second) for place, run in zip(drawn.tolist(), runs, strict=True)]
         axes.margins(margin if grouped else 0.08, margin)  # names of groups have space at the left
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=is_whole, min_n_ticks=1))
@@ -115,7 +121,7 @@ def draw_front(
         styles = {run.group: many_runs.look_of(str(run.group).split(", "), looks) for run in every}
         ends = _ends(runs, {*front}) if joined else {}
         _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
-        if (edge := near and near * byte) is not None:
+        if edge is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
         words = "fastest" if strips else words + f", without gains under {percent_text(_TIE)}" * (front != every_gain)
@@ -129,18 +135,17 @@ def draw_front(
         for number, axis in enumerate("xy"):
             is_log = not (axis == "x" and strips) and many_runs.spread_axis(axes, axis, [one[number] for one in points])
             words: Any = getattr(axes, f"{axis}axis").label
-            beside = f" · labels: {word}" if number and joined else ""
+            beside = (
+                f" · labels: {word}" * joined if number else ", side by side if equal" * bool(np.any(drawn != places))
+            )
             scale = ", logarithmic" if is_log else many_runs.words_of_cut(axes) * number
-            words.set_text(wrapped(axis_names[number] + scale + beside, figure.get_figwidth()))
+            words.set_text("\n".join(wrapped(axis_names[number] + scale + beside, wide * PIXELS - 28, 2 * SMALL)))
         corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
         others = ends if joined else range(len(runs) if len(runs) <= many_runs.MAX_BARS else 0)
         placed = list[_Name]()
         for at in dict.fromkeys([front[-1], front[0], *corners, *others]):
-            run = runs[at]  # its number alone would be read with another line of its column
-            away = [abs(one.memory / run.memory - 1) for one in runs if one.group != run.group]
-            is_whole = at in front or ends.get(at, not grouped) or (joined and min(away, default=1.0) < _TIE)
-            is_whole &= not strips  # their names are below them
-            own = text(run.value) if joined else run.name
+            run, own = runs[at], text(runs[at].value) if joined else runs[at].name
+            is_whole = (joined or not grouped or at in front) and not strips  # whose names are below them
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
             key = run.group if joined and is_whole else ""
@@ -166,16 +171,38 @@ def _distinct_groups(runs: Sequence[_FrontRun]) -> list[_FrontRun]:
     return [run._replace(group=names[run.group]) for run in runs if run.group in names]
 
 
-def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, bool]:
-    """Return the runs at the ends of lines, and whether the name of the line is there: at the slowest off the front.
+def _side_by_side(
+    runs: Sequence[_FrontRun], places: Sequence[float], point: float, limits: Sequence[float]
+) -> np.ndarray:  # fmt: skip
+    """Return the places of runs on the axis of memory, with schedules that share a memory a marker apart, around it.
+
+    `point` is the part of the axis' range that a point of the page takes.
+    """
+    clusters = list[tuple[set[str], list[Any]]]()
+    for group in dict.fromkeys(run.group for run in runs):
+        sizes, mine = {f"{run.memory:.3g}" for run in runs if run.group == group}, [group]
+        for cluster in [one for one in clusters if one[0] & sizes]:
+            sizes, mine = cluster[0] | sizes, [*cluster[1], *mine]
+            clusters.remove(cluster)
+        clusters.append((sizes, mine))
+    away = {group: (at - (len(mine) - 1) / 2) * min(_BESIDE, _ALL_BESIDE / len(mine)) * (len(mine) <= _CROWD)
+            for _, mine in clusters for at, group in enumerate(mine)}  # fmt: skip
+    shift = point * np.array([away[run.group] for run in runs])
+    if many_runs.is_spread(places):
+        return np.array(places) * np.exp(shift * np.ptp(np.log([*places, *limits])))
+    return np.array(places) + shift * np.ptp([*places, *limits])
+
+
+def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, None]:
+    """Return the runs at the ends of lines, the slowest first.
 
     If groups are many, those off the front have the slowest alone, as their other ends crowd at the front.
     """
     groups = {run.group: [at for at, one in enumerate(runs) if one.group == run.group] for run in runs}
-    slowest = {max(mine, key=lambda at: runs[at].seconds): not {*mine} & front for mine in groups.values()}
+    slowest = [max(mine, key=lambda at: runs[at].seconds) for mine in groups.values()]
     others = [at for mine in groups.values() for at in (mine[0], mine[-1])
               if len(groups) <= _CROWD or {*mine} & front]  # fmt: skip
-    return {**slowest, **{at: False for at in others if at not in slowest}}
+    return dict.fromkeys([*slowest, *others])
 
 
 def _beyond(runs: Sequence[_FrontRun], grouped: bool, byte: float, unit: str) -> Iterator[tuple[str, list[_FrontRun]]]:
@@ -247,7 +274,10 @@ def _draw_points(
         size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker], "snap": False}
         is_dot = np.array([marked is not None and at not in marked for at in mine])
         faces = [ink if fit == "fits" else theme.paper for fit in np.array(fits)[~is_dot]]
-        axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, **size)
+        halo: Any = [
+            withStroke(linewidth=2.2, foreground=theme.paper)
+        ]  # a front passes behind points that are not on it
+        axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, path_effects=halo, **size)
         axes.scatter(*xy[is_dot].T, color=ink, **dot)
         if (tight := (np.array(fits) == "tight") & ~is_dot).any():
             many_runs.fill_halves(axes, xy[tight], style | {"zorder": size["zorder"]}, size["s"] ** 0.5)
@@ -293,7 +323,7 @@ def _draw_names(
             name.set(path_effects=halo)
             box = name.get_window_extent()
             middle = offset[0] - 3 * side, offset[1] + 2  # low densities draw words wider
-            ahead = at + point * np.outer(np.linspace(0.0, 1.0, 12), middle)
+            ahead = at + point * np.outer(np.linspace(0.3, 1.0, 9), middle)  # what is drawn of its line
             is_led = abs(middle[1]) > 3 and side * offset[0] > 0
             passed = [one for one in taken if one.count_contains(ahead) and not one.contains(*at)]
             others_at = places[np.hypot(*(places - at).T) > 1.5 * point]

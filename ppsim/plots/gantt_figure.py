@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ from ppsim.base.immutable import as_class
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, axis_of, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
-from ppsim.plots.figures import PIXELS, bare_axes, checked_width, font_points, text_width, time_axis
+from ppsim.plots.figures import PIXELS, bare_axes, checked_width, filled, font_points, text_width, time_axis, wrapped
 from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import SHORT, MemoryStrip, draw_memory
@@ -235,12 +234,6 @@ def _in_equal_rows(every: Sequence[Boxes], pixels: float) -> list[Boxes]:
     return [as_class(Boxes, boxes, **alike) for boxes in shown]
 
 
-def _title_lines(title: str, room: float) -> list[str]:
-    """Return a title as lines of at most this width; a number stays with its noun."""
-    words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", title).split(" ")
-    return [line.replace("\u00a0", " ") for line in _filled(words, " ", room, True)] if title else []
-
-
 def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> tuple[Texts, list[str], float]:
     """Return the texts and notes in lines, and the height of all lines above the first timeline.
 
@@ -248,9 +241,9 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
     of the texts if they fit. Notes have no lines if fewer are needed with them beside the title.
     """
     numbers = headed + alone
-    title, words = _title_lines(texts.title, layout.room), " · ".join(texts.notes if texts.title else ())
-    lead = _filled(texts.lead.split() if title else (), " ", layout.room)
-    below = _filled(words.split(" · ") if words else (), " · ", layout.room)
+    title, words = wrapped(texts.title, layout.room, _SUBTITLE, True), " · ".join(texts.notes if texts.title else ())
+    lead = filled(texts.lead.split() if title else (), " ", layout.room, _SUBTITLE)
+    below = filled(words.split(" · ") if words else (), " · ", layout.room, _SUBTITLE)
     titles = [text_width(line, TITLE, True) for line in title]
     beside = [*titles[:-1], *(wide + 12 + text_width(words, _SUBTITLE) for wide in titles[-1:])]
     found = list[tuple[int, list[str]]]()
@@ -264,17 +257,6 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
     lines, notes = min(found, key=lambda one: one[0])
     head = _WORDS * (lines - alone) + 3.0
     return texts._replace(lead="\n".join(lead), title="\n".join(title)), notes, head
-
-
-def _filled(parts: Sequence[str], between: str, room: float, bold: bool = False) -> list[str]:
-    """Return parts as lines of at most this width."""
-    lines = list[str]()
-    for part in [*(one + between.rstrip() for one in parts[:-1]), *parts[-1:]]:
-        if lines and text_width(f"{lines[-1]} {part}", _SUBTITLE, bold) <= room:
-            lines[-1] += f" {part}"
-        else:
-            lines.append(part)
-    return lines
 
 
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:

@@ -82,12 +82,15 @@ def draw_lines(
             numbers, values = zip(*pairs, strict=True)
             scaled = [value * factor for value in values]
             states = [fits.get((names[0], number), "fits") for number in numbers]
-            size: Any = {"linewidth": 1.1, "markersize": 3.5, "clip_on": False, **style}
+            size: Any = {"linewidth": 1.1, "markersize": 4.6, "clip_on": False, **style}
             size["zorder"] = (
                 3 - 0.01 * MARKERS[style["marker"]] + 0.5 * (style["linestyle"] != "solid")
             )  # both are seen
             for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
-                own: Any = {"label": name} if state == "fits" else {"linestyle": "", **looks_of("over", colours)}
+                edge: Any = {"markeredgecolor": colours.paper, "markeredgewidth": 0.4}  # between equal points
+                own: Any = (
+                    {"label": name, **edge} if state == "fits" else {"linestyle": "", **looks_of("over", colours)}
+                )
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
                 if state == "tight":
@@ -231,14 +234,20 @@ def _set_ticks(axes: Axes, name: str, ticks: Sequence[float], is_log: bool) -> N
     axis.set_major_formatter(FuncFormatter(lambda number, _: number_text(number)))
 
 
+def is_spread(values: Sequence[float]) -> bool:
+    """Return whether half of some values share a third of a linear axis."""
+    low, middle, high = min(values), float(np.median(values)), max(values)
+    return bool(low > 0 and high > _RATIO * low and middle - low < (high - low) / 3)
+
+
 def spread_axis(axes: Axes, axis: str, values: Sequence[float]) -> bool:
     """Make an axis logarithmic if half of its values share a third of a linear one; return whether it is.
 
     It has ticks at each doubling of a round number, or at powers of ten, from one that no value is below.
     """
-    low, middle, high = min(values), float(np.median(values)), max(values)
-    if not (low > 0 and high > _RATIO * low and middle - low < (high - low) / 3):
+    if not is_spread(values):
         return False
+    low, high = min(values), max(values)
     power = 10.0 ** np.floor(np.log10(low))
     first = power * max(digit for digit in (1, 2, 4, 5, 8) if digit * power <= low * (1 + 1e-9))
     times = 2.0 if high / first < 2.0**_MAX_TICKS else 10.0
@@ -249,7 +258,7 @@ def spread_axis(axes: Axes, axis: str, values: Sequence[float]) -> bool:
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]]]) -> None:
-    """Write the name of each line beside the axes, in its colour; a leader joins both if the name had to move.
+    """Write the name of each line beside the axes, in its colour; leaders join both if the name or a neighbour moved.
 
     If lines share a colour, a piece of each line is before its name in place of a leader.
     """
@@ -265,9 +274,9 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]
         groups.append([float(inches[place, 1]) - above[rank]])
         while len(groups) > 1 and np.mean(groups[-1]) < np.mean(groups[-2]):
             groups[-2:] = [groups[-2] + groups[-1]]
-    places = [float(np.mean(group)) for group in groups for _ in group]
+    places = [(float(np.mean(group)), len(group) > 1) for group in groups for _ in group]
     (left, low), (right, top) = axes.get_window_extent().get_points() / figure_of(axes).dpi
-    for rank, (place, y) in enumerate(zip(order, places, strict=True)):
+    for rank, (place, (y, is_moved)) in enumerate(zip(order, places, strict=True)):
         x, value, name, look = ends[place]
         level, colour = max(y, low - high[0] / 2) + above[rank], look["color"]
         share, (begin, *key, after) = (level - low) / (top - low), 1 + np.array(_KEY) / (right - left)
@@ -275,7 +284,7 @@ def name_ends(axes: Axes, ends: Sequence[tuple[float, float, str, dict[str, Any]
         if keyed:
             piece: Any = {**look, "markersize": 3.5, "linewidth": 1.1, "clip_on": False, "transform": axes.transAxes}
             axes.plot([begin, *key], [share] * 3, markevery=[1], **piece)
-        elif abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
+        elif is_moved or abs(level - inches[place, 1]) > apart / 4 or x < axes.get_xlim()[1]:
             style["arrowprops"] = {**LEADER, "color": colour, "shrinkB": 3, "relpos": (0, 0.5), "patchA": None}
         style |= {"fontsize": font_points(SMALL), "annotation_clip": False}
         axes.annotate(name, (x, value), color=colour, va="center", **style)

@@ -29,7 +29,7 @@ PARTS = {"embedding": "the embedding", "block": "blocks", "prediction": "predict
 _NOTABLE = 0.02  # report a device only if it is this much busier than the average over devices
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 _SMALLEST_SHARE = 0.01  # causes of less idle time are left out
-_EXPLAINED, _BAR = 80, 20  # characters: shorter lines do not explain causes of idle time; the longest bar
+_BARS, _BAR = 80, 20  # characters: shorter lines have no bars of causes of idle time; the longest bar
 
 
 def summary_text(
@@ -38,7 +38,7 @@ def summary_text(
     """Return the step, its memory and the causes of its idle time, in at most 24 lines.
 
     `verbose` adds every measure with its definition and a table of devices; `costs` adds all costs with their origins,
-    and what they assume. Lines of less than `_EXPLAINED` characters (default: `line_width()`) do not explain causes.
+    and what they assume. Lines of less than `_BARS` characters (default: `line_width()`) have no bars.
     """
     columns = width or line_width()
     head = [line for text in (title_text(timeline), timeline.schedule.found) for line in textwrap.wrap(text, columns)]
@@ -84,17 +84,16 @@ def _memory_row(timeline: TimelineColumns) -> tuple[str, str, str]:
 
 
 def _idle_lines(timeline: TimelineColumns, width: int) -> list[str]:
-    """Return the causes of idle time with their share, a bar and, if lines are wide, their meaning, largest first."""
+    """Return the causes of idle time with their share, a bar if lines are wide, and their meaning, largest first."""
     idle = ledger(timeline).by_cause
     total = sum(idle.values())
     causes = sorted((one for one in idle if idle[one] > _SMALLEST_SHARE * total), key=lambda one: -idle[one])
     if not causes:
         return []
-    largest, is_wide = idle[causes[0]], width >= _EXPLAINED
-    bar = min(width - (72 if is_wide else 26), _BAR)
+    bar = min(width - 72, _BAR) / idle[causes[0]]
     whole = timeline.schedule.devices * makespan(timeline)  # as the bubble: of all devices' time
-    parts = {one: (percent_text(idle[one] / whole), "#" * round(bar * idle[one] / largest)) for one in causes}
-    rows = [("idle" * (one == causes[0]), one, *part, CAUSES[one] * is_wide) for one, part in parts.items()]
+    rows = [("idle" * (one == causes[0]), one, percent_text(idle[one] / whole),
+             *["#" * round(bar * idle[one])] * (width >= _BARS), CAUSES[one]) for one in causes]  # fmt: skip
     return ["", *aligned(rows, left={0, 1, 3, 4})]
 
 
