@@ -119,7 +119,7 @@ def _activation_changes(run: TimelineColumns, holding: ActivationMemory, first: 
     An activation that moves is on its own device until the copy out has ended, and again from the start of the copy
     back. It is on the host device from the start of the copy out to the end of the copy back.
     """
-    schedule, copies = run.schedule, run.plan.copies
+    schedule = run.schedule
     rows = slice(schedule.offsets[first], schedule.offsets[last])
     adds, frees = holding.changes(rows)
     device, freeing = schedule.device[rows], np.flatnonzero(frees)
@@ -127,21 +127,18 @@ def _activation_changes(run: TimelineColumns, holding: ActivationMemory, first: 
         _changes(device[freeing], run.row_end[rows][freeing], -frees[freeing]),
         _changes(device, run.row_start[rows], adds),
     ]
-    if copies is not None:
-        back = np.flatnonzero(copies.direction == RELOADS)
-        out, own, host = copies.origin[back], copies.device[back], copies.host[back]
-        amount = _moved_fraction(run) * holding.parts(copies.stage[back], copies.microbatch[back])[0]
-        holder = np.concatenate([own, host, host, own])
-        time = np.concatenate([run.copy_end[out], run.copy_end[back], run.copy_start[out], run.copy_start[back]])
-        chosen = (holder >= first) & (holder < last)
-        found.append(_changes(holder[chosen], time[chosen], np.concatenate([-amount, -amount, amount, amount])[chosen]))
+    if run.plan.copies is not None:
+        holder, stage, microbatch, time, fraction = _moves(run)
+        mine = slice(*np.searchsorted(holder, (first, last)))
+        amount = fraction[mine] * holding.parts(stage[mine], microbatch[mine])[0]
+        found.append(_changes(holder[mine], time[mine], amount))
     return found
 
 
 def _memory_changes(run: TimelineColumns, first: int, last: int) -> Changes:
     """Return all changes of the bytes on devices `first` to `last` - 1, device by device in time order."""
     schedule, table, source = run.schedule, run.table, run.plan.source
-    consumer = consumers(source, run.plan.remote)
+    consumer = consumers(schedule)
     found = _activation_changes(run, _activation_bytes(run), first, last)
     rows = np.arange(schedule.offsets[first], schedule.offsets[last])
     kind, received, sent = schedule.kind[rows], rows[run.plan.remote[rows]], rows[consumer[rows] >= 0]
@@ -207,13 +204,22 @@ def _activation_bytes(run: TimelineColumns) -> ActivationMemory:
 
 
 @cached_on
-def _moved_fraction(run: TimelineColumns) -> np.ndarray:
-    """Return the fraction of the activation that each copy back moves."""
+def _moves(run: TimelineColumns) -> tuple[np.ndarray, ...]:
+    """Return where each copy changes memory, device by device: device, stage, microbatch, time, fraction of activation.
+
+    The fraction is negative if the copy frees it.
+    """
     copies = run.plan.copies
     assert copies is not None  # noqa: S101 - callers look at the copies
     back = np.flatnonzero(copies.direction == RELOADS)
-    to_host = copies.host[back] == HOST_MEMORY
-    return moved_fraction(run.schedule, run.table, copies.stage[back], copies.microbatch[back], to_host)
+    out, own, host = copies.origin[back], copies.device[back], copies.host[back]
+    stage, microbatch = copies.stage[back], copies.microbatch[back]
+    fraction = moved_fraction(run.schedule, run.table, stage, microbatch, host == HOST_MEMORY)
+    holder = np.concatenate([own, host, host, own])
+    time = np.concatenate([run.copy_end[out], run.copy_end[back], run.copy_start[out], run.copy_start[back]])
+    columns = holder, np.tile(stage, 4), np.tile(microbatch, 4), time, np.outer([-1, -1, 1, 1], fraction).ravel()
+    order = np.argsort(holder, kind="stable")
+    return tuple(column[order] for column in columns)
 
 
 @described

@@ -73,7 +73,7 @@ class EventModel:
         self.seconds = _plain(plan.seconds)
         self.transfer_seconds = _plain(plan.transfer_seconds)
         self.fused, self.needs_transfer = _plain(np.append(plan.fused, False)), _plain(plan.remote)
-        self.consumer = _plain(consumers(plan.source, plan.remote))
+        self.consumer = _plain(consumers(plan.schedule))
         self.arrivals: dict[int, Arrival] = {}
         self.ended = np.zeros(rows, bool)
         self.times = np.full((4, rows), np.nan)

@@ -30,6 +30,7 @@ class ReadyModel:
         self.waits = choices.waits.tolist()
         self.held = [0.0] * devices
         self.free = [True] * devices
+        self.may_choose = list(range(devices))  # heap of devices for which something has changed since they last chose
         self.order: list[list[int]] = [[] for _ in range(devices)]
         self.start = [0.0] * len(self.device)
         self.last = LastOfTime(self.env)
@@ -42,8 +43,9 @@ class ReadyModel:
 
     def choose(self) -> None:
         """Start on each free device its first slot that is ready and leaves memory for the rest."""
-        for device, free in enumerate(self.free):
-            slot = self.first_ready(device) if free else None
+        while self.may_choose:
+            device = heapq.heappop(self.may_choose)
+            slot = self.first_ready(device) if self.free[device] else None
             if slot is not None:
                 self.begin(device, slot)
 
@@ -73,6 +75,11 @@ class ReadyModel:
         """End a slot: free the device and send the result to those that wait for it."""
         self.free[device] = True
         self.send_result(slot)
+        self.request_choice(device)
+
+    def request_choice(self, device: int) -> None:
+        """Let a device choose after everything else of this time."""
+        heapq.heappush(self.may_choose, device)
         self.last.request(self.choose)
 
     def send_result(self, slot: int) -> None:
@@ -90,7 +97,7 @@ class ReadyModel:
         if slot >= len(self.device):
             self.send_result(slot)
         elif self.free[self.device[slot]]:
-            self.last.request(self.choose)
+            self.request_choice(self.device[slot])
 
 
 # The compiled engine

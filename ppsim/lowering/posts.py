@@ -77,7 +77,7 @@ def transfer_posts(schedule: ScheduleColumns, transport: str) -> Posts:
     receivers. DeadlockError if the two parts of a fused slot wait for each other through another device.
     """
     remote = crosses_devices(schedule)
-    consumer, count = consumers(schedule.source, remote), np.count_nonzero(remote)
+    consumer, count = consumers(schedule), np.count_nonzero(remote)
     received, sent = (offsets_of(column)[schedule.offsets] for column in (remote, consumer >= 0))
     offsets = received + sent
     transfer, is_send, before, queue = (np.empty(2 * count, dtype) for dtype in (np.int32, bool, np.int32, np.int32))
@@ -161,9 +161,8 @@ def posts_in_order(program: ScheduleColumns) -> Posts:
 
 def unqueued_posts(compute: ScheduleColumns) -> Posts:
     """Return each SEND directly after its producer and each RECV at its device's beginning, each in its own queue."""
-    remote = crosses_devices(compute)
-    consumer = np.flatnonzero(remote).astype(np.int32)
-    taker = consumers(compute.source, remote)
+    consumer = np.flatnonzero(crosses_devices(compute)).astype(np.int32)
+    taker = consumers(compute)
     producer = np.flatnonzero(taker >= 0).astype(np.int32)
     owner = np.concatenate([compute.device[consumer], compute.device[producer]])
     is_send = np.arange(len(owner)) >= len(consumer)

@@ -102,9 +102,10 @@ def crosses_devices(schedule: ScheduleColumns) -> np.ndarray:
     return (source >= 0) & (device.take(source) != device)
 
 
-def consumers(source: np.ndarray, remote: np.ndarray) -> np.ndarray:
-    """Return for each row the row on another device that needs it, or -1; int32. `remote` is `crosses_devices`."""
-    consumer = np.full(len(source), -1, np.int32)
-    rows = np.flatnonzero(remote)
-    consumer[source[rows]] = rows
+@cached_on
+def consumers(schedule: ScheduleColumns) -> np.ndarray:
+    """Return for each row the row on another device that needs it, or -1; int32."""
+    consumer = np.full(len(schedule.kind), -1, np.int32)
+    rows = np.flatnonzero(crosses_devices(schedule))
+    consumer[schedule.source[rows]] = rows
     return consumer

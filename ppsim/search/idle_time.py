@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 from itertools import takewhile
 
@@ -61,15 +62,21 @@ class IdleTimeModel(ReadyModel):
         self.transfer_seconds = plan.transfer_seconds.tolist()
         self.ends: dict[int, float] = {}
         self.free_at = [0.0] * len(self.free)
+        needed, needing = plan.schedule.device[plan.source[plan.remote]], plan.schedule.device[plan.remote]
+        self.waiting_for: list[set[int]] = [set() for _ in self.free]  # by device: devices with inputs from it
+        for device, other in set(zip(needed.tolist(), needing.tolist(), strict=True)):
+            self.waiting_for[device].add(other)
         self.fillers = [
             [[slot for slot in reversed(slots) if plan.schedule.kind[slot] == kind] for kind in fillers]
             for slots in self.left
         ]
 
     def begin(self, device: int, slot: int) -> None:
-        """Start a slot, and store its end."""
+        """Start a slot, and store its end; devices that wait for another one now have time for longer fillers."""
         super().begin(device, slot)
         self.ends[slot] = self.free_at[device] = self.env.now + self.choices.seconds[slot]
+        for other in self.waiting_for[device]:
+            heapq.heappush(self.may_choose, other)
 
     def first_ready(self, device: int) -> int | None:
         """Return the next slot of the list if it is ready, else a filler, or None."""
