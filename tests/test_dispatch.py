@@ -42,6 +42,14 @@ def test_what_takes_no_time_makes_another_round_at_the_same_moment(engine):
     assert actions(chosen)[1] == "1F1 0-1  1B1 1-2  1F0 2-3  1B0 3-4"
 
 
+def test_a_device_chooses_only_when_something_has_changed_for_it(monkeypatch):
+    asked, first_ready = [], ReadyModel.first_ready
+    monkeypatch.setattr(ReadyModel, "first_ready", lambda *arguments: asked.append(1) or first_ready(*arguments))
+    schedule = ppsim.build("1f1b", devices=16, microbatches=16)
+    ready(schedule, ppsim.Costs(forward=[1 + stage / 100 for stage in range(16)], backward=2.0), engine="event")
+    assert len(asked) <= 2 * len(schedule)
+
+
 @ENGINES
 def test_a_limit_of_its_own_lets_forwards_run_ahead(engine):
     schedule = ppsim.build("1f1b", devices=4, microbatches=8)

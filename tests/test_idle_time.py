@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import ppsim
 from ppsim.actions import Kind
-from ppsim.search.idle_time import IdleTimeModel
 
 FAMILIES = ("1f1b", "eager-1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "gis", "chimera")
 
@@ -161,15 +160,3 @@ def test_a_search_that_knows_of_r_keeps_more_in_flight_than_one_that_is_made_to_
     assert run.makespan <= one_at_a_time / 2
     quick = ppsim.build("auto", recompute="needed", seconds=0.1, **sizes)
     assert ppsim.simulate(quick, costs).peak_activations.max() <= 1.5 + 1e-9
-
-
-def test_a_device_chooses_only_when_something_has_changed_for_it(monkeypatch):
-    asked = []
-    first_ready = IdleTimeModel.first_ready
-    monkeypatch.setattr(
-        IdleTimeModel, "first_ready", lambda self, device: asked.append(device) or first_ready(self, device)
-    )
-    schedule = ppsim.build("1f1b", devices=16, microbatches=16)
-    costs = ppsim.Costs(forward=[1 + stage / 100 for stage in range(16)], backward=2.0)
-    made = ppsim.with_recompute(schedule, "all", placing="idle", costs=costs)
-    assert len(asked) < 3 * len(made.kind)

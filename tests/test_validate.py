@@ -85,6 +85,14 @@ def test_a_fault_of_a_file_names_its_cell_as_a_spreadsheet_does(tmp_path):
     ]
 
 
+def test_a_fault_among_the_compute_actions_of_a_program_names_the_cell_of_the_program():
+    assert faults([["0UNSHARD", "0B0", "", "0F0", "0RESHARD"]]) == [
+        "0B0 (row 1, column 2) comes before 0F0 (row 1, column 4): a backward follows its forward"
+    ]
+    fused = [["0F0", "0UNSHARD", "", "(0F1;0B0)OVERLAP_F_B", "0RESHARD", "0B1", "0B1"]]
+    assert "0B1 appears twice: row 1, column 6 and row 1, column 7; each action appears once" in faults(fused)
+
+
 def test_an_action_doubled_on_another_device_is_also_split():
     assert faults([["0F0", "0I0", "0W0"], ["0W0"]]) == [
         "0W0 appears twice: row 1, column 3 and row 2, column 1; each action appears once",

@@ -13,6 +13,7 @@ from ppsim.base.errors import DeadlockError, ScheduleError, listing
 from ppsim.base.immutable import distinct, list_numbers
 from ppsim.checks.program_faults import (
     MAX_FAULTS_PER_RULE,
+    compute_in_its_cells,
     eviction_faults,
     faulty_rows,
     first_faults,
@@ -43,7 +44,7 @@ def validate(schedule: ScheduleColumns) -> None:
             f"schedule {schedule.name!r} is empty: it needs at least one device with at least one compute action, "
             f"such as [['0F0', '0B0']]"
         )
-    faults, cycle = _compute_faults(compute)
+    faults, cycle = _compute_faults(schedule)
     if schedule.is_program and not any(_number_faults(compute)):
         faults += program_faults(schedule)
     if not faults:
@@ -58,14 +59,17 @@ def validate(schedule: ScheduleColumns) -> None:
     schedule.mark_valid()
 
 
-def _compute_faults(compute: ScheduleColumns) -> tuple[list[str], list[str]]:
+def _compute_faults(schedule: ScheduleColumns) -> tuple[list[str], list[str]]:
     """Return every fault of compute actions, and the cycle of waits among them."""
+    compute = schedule.compute
     if compute.is_valid:
         return [], []
     source = source_of_valid(compute)
     if source is not None:
         compute.mark_valid(source)
         return [], []
+    if schedule.is_program:
+        compute = compute_in_its_cells(schedule)
     gaps = [*_number_faults(compute)]
     without = first_faults(
         lambda device: f"device {device} (row {device + 1}) has no actions; every device runs at least one stage",

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppsim.actions import FIRST_TRANSFER, Kind, is_copy, is_send, is_transfer
-from ppsim.base.immutable import index_in
+from ppsim.base.immutable import cached_on, index_in
 from ppsim.lowering.rows import row_tables, transfer_ends
 from ppsim.lowering.sharding import last_backwards
-from ppsim.schedule.columns import ScheduleColumns
+from ppsim.schedule.columns import ScheduleColumns, select_rows
 from ppsim.schedule.orders import cell_text
 
 MAX_FAULTS_PER_RULE = 50
@@ -26,12 +26,25 @@ def first_faults(sentence: Callable[..., str], *columns: np.ndarray) -> Iterator
 
 def position(schedule: ScheduleColumns, row: int) -> str:
     """Return a row's cell in the schedule's table; both parts of a fused slot share one."""
-    device = int(schedule.device[row])
-    first = int(schedule.offsets[device])
-    column = row - first - int(np.count_nonzero(schedule.joined[first : row + 1]))
-    for idle in np.sort(schedule.idle[schedule.idle[:, 0] == device, 1]).tolist():
-        column += idle <= column
-    return cell_text(device, column)
+    return cell_text(int(schedule.device[row]), int(_cell_columns(schedule)[row]))
+
+
+@cached_on
+def _cell_columns(schedule: ScheduleColumns) -> np.ndarray:
+    """Return the column of each row's cell in the schedule's table, int64."""
+    columns = np.empty(len(schedule.kind), np.int64)
+    for device in range(schedule.devices):
+        rows, idle = schedule.rows(device), schedule.idle[schedule.idle[:, 0] == device, 1]
+        cell = np.cumsum(~schedule.joined[rows]) - 1  # idle cells left out
+        columns[rows] = np.setdiff1d(np.arange(len(cell) + len(idle)), idle)[cell]
+    return columns
+
+
+def compute_in_its_cells(program: ScheduleColumns) -> ScheduleColumns:
+    """Return a program's compute actions, with an idle cell for each other action, so that `position` stays."""
+    others = np.stack([program.device, _cell_columns(program)], axis=1)[program.kind >= FIRST_TRANSFER]
+    compute = program.compute
+    return select_rows(compute, slice(None), compute.offsets, idle=np.concatenate([program.idle, others]))
 
 
 def located(schedule: ScheduleColumns, row: int) -> str:
