@@ -174,23 +174,20 @@ def _distinct_groups(runs: Sequence[_FrontRun]) -> list[_FrontRun]:
 def _side_by_side(
     runs: Sequence[_FrontRun], places: Sequence[float], point: float, limits: Sequence[float]
 ) -> np.ndarray:  # fmt: skip
-    """Return the places of runs on the axis of memory, with schedules that share a memory a marker apart, around it.
+    """Return the places of runs on the axis of memory, with schedules of equal memory a marker apart, around it.
 
     `point` is the part of the axis' range that a point of the page takes.
     """
-    clusters = list[tuple[set[str], list[Any]]]()
-    for group in dict.fromkeys(run.group for run in runs):
-        sizes, mine = {f"{run.memory:.3g}" for run in runs if run.group == group}, [group]
-        for cluster in [one for one in clusters if one[0] & sizes]:
-            sizes, mine = cluster[0] | sizes, [*cluster[1], *mine]
-            clusters.remove(cluster)
-        clusters.append((sizes, mine))
+    sizes, like = dict[Any, set[str]](), dict[frozenset[str], list[Any]]()
+    for run in runs:
+        sizes.setdefault(run.group, set()).add(f"{run.memory:.3g}")
+    for group, mine in sizes.items():
+        like.setdefault(frozenset(mine), []).append(group)
     away = {group: (at - (len(mine) - 1) / 2) * min(_BESIDE, _ALL_BESIDE / len(mine)) * (len(mine) <= _CROWD)
-            for _, mine in clusters for at, group in enumerate(mine)}  # fmt: skip
-    shift = point * np.array([away[run.group] for run in runs])
-    if many_runs.is_spread(places):
-        return np.array(places) * np.exp(shift * np.ptp(np.log([*places, *limits])))
-    return np.array(places) + shift * np.ptp([*places, *limits])
+            for mine in like.values() for at, group in enumerate(mine)}  # fmt: skip
+    is_log, every = many_runs.is_spread(places), [*places, *limits]
+    span = np.array(places) * np.ptp(np.log(every)) if is_log else np.ptp(every)
+    return np.array(places) + span * point * np.array([away[run.group] for run in runs])
 
 
 def _ends(runs: Sequence[_FrontRun], front: set[int]) -> dict[int, None]:

@@ -25,8 +25,7 @@ from ppsim.plots.scale import AT_BOUND, LOWEST_DETAIL
 
 MAX_TICKS, PEAK_ACTIVATIONS = 10, "peak activations"
 _MARGIN, _SUBTITLE = 14, 11  # reference pixels, as all sizes below
-_NAME, _VALUE, _APART = 13, 12, 18  # sizes of names and numbers, and between two numbers
-_OF_COLUMN = 11, 11, 14  # of the same
+_SIZES = (11, 11, 14), (13, 12, 18)  # in a column, on a page: of names and numbers, and between two numbers
 _WIDE = 600  # narrower figures have no margins and no microbatch numbers
 _HIGHEST, _HIGHEST_OF_COLUMN, _DIVIDED = 21.6, 13.5, 1.3  # of the boxes of a row
 _HIGHEST_OF_FEW, _FEW_ROWS = 40, 86.4  # of the boxes of a row, and of all rows, if a lone schedule has few devices
@@ -97,7 +96,7 @@ def _lay_out(
 ) -> _FigureLayout:
     """Return the layout of a figure of a width in pixels."""
     is_wide, several = width >= _WIDE, len(blocks) > 1
-    size, *_ = _sizes(width)
+    size, *_ = _SIZES[width >= _WIDE]
     names = max(text_width(block.name, size, True) for block in blocks) + 14 if several else 0.0
     upright = max(text_width(label, 11) for block in blocks for label in block.labels[-1:] + block.labels[:1])
     upright += AXIS_NAME * bool(axis_of(blocks[0].labels))
@@ -134,14 +133,9 @@ def _row_heights(every: Sequence[Boxes], width: float) -> list[float]:
     return found
 
 
-def _sizes(width: float) -> tuple[int, int, int]:
-    """Return the sizes of names and numbers, and the space between two numbers, in a figure of a width in pixels."""
-    return (_NAME, _VALUE, _APART) if width >= _WIDE else _OF_COLUMN
-
-
 def _widths(blocks: Sequence[ChartBlock], heads: Sequence[str], width: float) -> dict[int, float]:
     """Return the widths of the columns of numbers, with their headings above them."""
-    found, (_, size, apart) = dict[int, float](), _sizes(width)
+    found, (_, size, apart) = dict[int, float](), _SIZES[width >= _WIDE]
     for at, head in enumerate(heads):
         value = max(text_width(text, size, text != AT_BOUND) for text in (one.numbers[at] for one in blocks))
         found[at] = max(text_width(head, _SUBTITLE), value) + apart if value else 0.0
@@ -262,7 +256,7 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
 def _write_numbers(writer: Writer, layout: _FigureLayout, block: ChartBlock, y: float, named: bool) -> None:
     """Write a block's step, difference, idle time and peak above its rows at y, and its name if it is `named`."""
     theme, base, values = writer.theme, y - (9 if writer.wide >= _WIDE else 7), block.numbers
-    most, value, apart = _sizes(writer.wide)
+    most, value, apart = _SIZES[writer.wide >= _WIDE]
     if named:
         beside = layout.columns[0] - layout.left - text_width(values[0], value, True) - apart
         room = layout.room if layout.below else beside

@@ -71,16 +71,17 @@ def draw_ledger(
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             numbers = [percent_text(one / 100) if is_named else "" for one in part.tolist()]
             words = [f"{cause} {number}".strip() for number in numbers]
-            fits = [[one > pixel * (text_width(text, _SIZE - 1) + 8) for text, one in zip(texts, part, strict=True)]
-                    for texts in (words, numbers)]  # fmt: skip
-            named = int(np.argmax(part * inner * fits[0]))  # each cause has its name once
-            for device, number in enumerate(numbers):
-                is_name = device == named and fits[0][device]
-                if is_name or (number and fits[1][device]):
-                    text, middle = words[device] if is_name else number, float(reached[device] + part[device] / 2)
-                    ax.text(middle, device, text, color=label_colour(colours.causes[cause]), **small)
+            wide = np.array([[text_width(text, _SIZE - 1) for text in texts] for texts in (words, numbers)])
+            holds = part > pixel * (wide + 8)
+            named = int(np.argmax(part * inner * holds[0]))  # each cause has its name once
+            is_shown = holds[1] & is_named
+            if holds[0, named]:
+                numbers[named], is_shown[named] = words[named], True
+            for device in np.flatnonzero(is_shown).tolist():
+                middle = float(reached[device] + part[device] / 2)
+                ax.text(middle, device, numbers[device], color=label_colour(colours.causes[cause]), **small)
             reached += part
-        ax.set_xticks(ticks := round_ticks(longest, 10 if wide > 700 else 8), tick_texts(ticks.tolist()))
+        ax.set_xticks(ticks := round_ticks(longest, 10 if writer.wide > 700 else 8), tick_texts(ticks.tolist()))
         ax.spines["bottom"].set_bounds(0.0, longest)
         ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)
