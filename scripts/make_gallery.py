@@ -175,7 +175,8 @@ CHARTS = (
         "front",
         "Step time against memory",
         "Each point is a run; the steps join those that no other beats, the Pareto front; ties within 0.5 % are one, "
-        "but the best run is always there. With several runs, a schedule has a colour, a marker and a line.",
+        "but the best run is always there. A schedule has a colour and a marker, with several runs also a line; "
+        "schedules of one memory are side by side.",
         """ppsim.sweep(
     {"schedule": {"name": "1f1b", "devices": p, "microbatches": m}, "costs": seconds},
     over={"schedule.name": ["1f1b", "zb-h1", "zb-v", "v-half", "v-min", "interleaved-1f1b:2", "gpipe"]},

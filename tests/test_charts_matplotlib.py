@@ -1186,6 +1186,11 @@ def test_a_schedule_has_one_look_in_all_charts_and_its_variants_have_others():
     assert looks["zb-v"] == (alone.get_color(), alone.get_marker())
     assert looks["1f1b"] == (COLOURS["light"][0], "o")
     assert len({*looks.values()}) == len(names)
+    (axes,) = draw_front([(4.0, 2.0), (5.0, 1.0)], ["", ""], "memory", "bytes", groups=["1f1b", "zb-v"]).axes
+    inks = {
+        part.get_label(): to_hex(part.get_facecolor()[0]) for part in axes.collections if not len(part.get_offsets())
+    }
+    assert {name: inks[name] for name in ("1f1b", "zb-v")} == {name: looks[name][0] for name in ("1f1b", "zb-v")}
     lines = {"hanayo": [(4, 4.0)], "gpipe": [(4, 1.0)], "1f1b": [(4, 1.0)]}  # coincide: the look of the more usual one
     (axes,) = draw_lines(lines, "m", "step", "seconds").axes
     assert {line.get_label(): line.get_marker() for line in axes.lines}["gpipe, 1f1b"] == "o"

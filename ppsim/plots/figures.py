@@ -98,10 +98,10 @@ def font_points(size: float) -> float:
 def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str]:
     """Return a text as lines of at most `room` pixels; a number stays with its noun."""
     words = re.sub(r"(\d) (?=[a-z])", "\\1\u00a0", text).split(" ")
-    return [line.replace("\u00a0", " ") for line in filled(words, " ", room, size, bold)] if text else []
+    return [line.replace("\u00a0", " ") for line in joined_lines(words, " ", room, size, bold)] if text else []
 
 
-def filled(parts: Sequence[str], between: str, room: float, size: float, bold: bool = False) -> list[str]:
+def joined_lines(parts: Sequence[str], between: str, room: float, size: float, bold: bool = False) -> list[str]:
     """Return parts as lines of at most `room` pixels."""
     lines = list[str]()
     for part in [*(one + between.rstrip() for one in parts[:-1]), *parts[-1:]]:

@@ -89,7 +89,8 @@ def draw_front(
         every = [_FrontRun(*pair, *own) for pair, own in columns]
         highest, grouped = max(run.memory for run in every), 1 < len({*groups}) <= len(every) // 2
         joined, (word, text) = grouped and word != "", many_runs.swept_axis(word, values)
-        looks = many_runs.styles_of(groups, theme) if grouped else {None: {"color": colours.quiet, "marker": "o"}}
+        several = len({*groups}) > 1
+        looks = many_runs.styles_of(groups, theme) if several else {None: {"color": colours.quiet, "marker": "o"}}
         every = _distinct_groups(every) if joined else every
         near = limit if limit is not None and limit < _NEAR * highest else None
         end = np.inf if near is None else _OFF * near / (1 - HEADROOM)
@@ -120,7 +121,7 @@ def draw_front(
             axis_names[0] = f"{memory}: {highest * byte:.3g} {symbol} in all runs"
         styles = {run.group: many_runs.look_of(str(run.group).split(", "), looks) for run in every}
         ends = _ends(runs, {*front}) if joined else {}
-        _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None, grouped)
+        _draw_points(axes, points, runs, styles, colours, {*ends, *front} if joined else None)
         if edge is not None:
             _draw_limits(axes, edge, symbol, {*fits}, colours)
         words = "Pareto front" + " of what fits" * ("over" in fits and {*fits} != {"over"})
@@ -148,7 +149,7 @@ def draw_front(
             is_whole = (joined or not grouped or at in front) and not strips  # whose names are below them
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
-            key = run.group if joined and is_whole else ""
+            key = run.group or "" if is_whole and (joined or not grouped) else ""
             placed.append(_Name(points[at], words, styles[run.group]["color"], at in front, places, key))
         figure.draw_without_rendering()  # lays out the figure, so that names can be measured
         right = axes.transData.inverted().transform((axes.bbox.x1 - 9 * figure.dpi / 72, axes.bbox.y0))[0]
@@ -256,17 +257,16 @@ def _clear_front(
 
 def _draw_points(
     axes: Axes, points: Sequence[tuple[float, float]], runs: Sequence[_FrontRun], styles: dict[Any, dict[str, Any]],
-    theme: Theme, marked: set[int] | None, grouped: bool,
+    theme: Theme, marked: set[int] | None,
 ) -> None:  # fmt: skip
-    """Draw points, filled if they fit; if they are `grouped`, each group has an entry in the legend.
+    """Draw points, filled if they fit; each group has an entry in the legend.
 
     If some are `marked`, each group has a line through its points, and the others are dots on it. Wide marks are below
     narrow ones, so that each of several equal points is seen.
     """
     dot: Any = {"s": 2.5, "linewidths": 0.0, "zorder": 4.8}
-    for kind in dict.fromkeys(run.group if grouped else None for run in runs):
-        style = styles[kind if grouped else runs[0].group]
-        mine = [at for at, run in enumerate(runs) if kind in (None, run.group)]
+    for kind in dict.fromkeys(run.group for run in runs):
+        style, mine = styles[kind], [at for at, run in enumerate(runs) if run.group == kind]
         fits, ink, marker, xy = [runs[at].fit for at in mine], style["color"], style["marker"], np.array(points)[mine]
         size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker], "snap": False}
         is_dot = np.array([marked is not None and at not in marked for at in mine])

@@ -15,7 +15,16 @@ from ppsim.base.immutable import as_class
 from ppsim.plots import marks, scale
 from ppsim.plots.boxes import Boxes, axis_of, device_labels
 from ppsim.plots.chart_rows import POINTS, ChartRows, width_of_digit
-from ppsim.plots.figures import PIXELS, bare_axes, checked_width, filled, font_points, text_width, time_axis, wrapped
+from ppsim.plots.figures import (
+    PIXELS,
+    bare_axes,
+    checked_width,
+    font_points,
+    joined_lines,
+    text_width,
+    time_axis,
+    wrapped,
+)
 from ppsim.plots.legend import AXIS_NAME, TITLE, Legend, Texts, Writer, write_title
 from ppsim.plots.marks import ChartLines
 from ppsim.plots.memory_strip import SHORT, MemoryStrip, draw_memory
@@ -236,8 +245,8 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
     """
     numbers = headed + alone
     title, words = wrapped(texts.title, layout.room, _SUBTITLE, True), " · ".join(texts.notes if texts.title else ())
-    lead = filled(texts.lead.split() if title else (), " ", layout.room, _SUBTITLE)
-    below = filled(words.split(" · ") if words else (), " · ", layout.room, _SUBTITLE)
+    lead = joined_lines(texts.lead.split() if title else (), " ", layout.room, _SUBTITLE)
+    below = joined_lines(words.split(" · ") if words else (), " · ", layout.room, _SUBTITLE)
     titles = [text_width(line, TITLE, True) for line in title]
     beside = [*titles[:-1], *(wide + 12 + text_width(words, _SUBTITLE) for wide in titles[-1:])]
     found = list[tuple[int, list[str]]]()
