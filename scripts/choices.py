@@ -80,6 +80,8 @@ LATER: dict[str, dict[str, Any]] = {
         "layout.expert_exchange": "hierarchical", "layout.expert_groups": 8, "layout.groups_per_token": 4,
         "layout.recompute": "latent+mlp",
     },
+    # NVIDIA/dgxc-benchmarking@support/25.05, nemotron/launch.sh: with --cuda_graphs true on GB200
+    "dgxc-support-25.05-nemotron-340b-128xgb200": {"layout.cuda_graphs": True},
     "mlperf-3.1-64-nodes": {  # 10.4 s instead of 11.1 s in round 4.1; round 4.0 has four stages per device
         "layout.microbatch_size": 2, "schedule.microbatches": 64, "schedule.stages_per_device": 6,
     },

@@ -356,6 +356,17 @@ def test_megatrons_fsdp_gathers_fp8_by_blocks_from_core_0_16_on(recipe, version,
     assert {bool(one["layout.sharded"]) for one in space.layouts()} == sharded
 
 
+@pytest.mark.parametrize(("version", "graphs", "recomputes"), [
+    ("0.14", True, False), ("0.14", None, True), ("0.15", True, True),
+])  # fmt: skip
+def test_megatron_core_before_0_15_recomputes_nothing_with_cuda_graphs(version, graphs, recomputes):
+    data = dict(ppsim.load_config(LLAMA).data)
+    layout = {"framework": f"megatron-core {version}", "cuda_graphs": graphs}
+    data |= {"layout": layout, "schedule": {}, "batch": 64, "hardware": {**data["hardware"], "gpus": 8}}
+    space = search_space(data, framework="Megatron-LM")
+    assert (len(space.values["layout.recompute"]) > 1) == recomputes
+
+
 @pytest.mark.parametrize(("only", "beside"), [(None, False), ({"layout.sharding": ["weights"]}, True)])
 def test_megatrons_fsdp_is_tried_beside_a_pipeline_only_if_it_is_named(only, beside):
     data = dict(ppsim.load_config(LLAMA).data)

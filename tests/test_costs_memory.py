@@ -248,6 +248,30 @@ def test_nanotron_holds_gradients_in_bf16_fragments_and_whole_tensors_of_a_tenso
     assert alone.backward_bytes([block], "none") == 0
 
 
+def test_megatron_holds_cuda_graphs_on_each_device_of_a_pipeline():
+    layout = Layout(framework="megatron-core", cuda_graphs=True)
+    graphs, eager = (DerivedCosts(MODEL, CLUSTER, replace(layout, cuda_graphs=on)) for on in (True, None))
+    for devices, stages, held in ((4, 4, 10e9), (4, 8, 5e9), (1, 1, 0), (1, 2, 0)):
+        both = [costs.for_stages(stages, devices).weight_bytes for costs in (graphs, eager)]
+        assert np.subtract(*both) == pytest.approx(held)
+
+
+@pytest.mark.parametrize(
+    ("per_host", "exchange", "expert", "sizes"),
+    [(4, "hierarchical", 8, 1), (4, "hierarchical", 16, 0.5), (8, "hierarchical", 8, 0), (4, "all-to-all", 8, 0)],
+)
+def test_an_exchange_over_nvlink_between_hosts_has_room_for_all_tokens_of_the_group(per_host, exchange, expert, sizes):
+    """`sizes` is the fraction of the experts that one NVLink domain has; each token has a weight for each of them."""
+    model = replace(MODEL, experts=16, experts_per_token=2, expert_ffn=64)
+    cluster = replace(CLUSTER, gpus_per_node=8, device=replace(CLUSTER.device, gpus_per_host=per_host))
+    costs = DerivedCosts(model, cluster, Layout(data=16, expert=expert, expert_exchange=exchange))
+    room = expert * model.sequence * (2 * model.hidden + 4 * sizes * 16) if sizes else 0
+    assert costs.exchange_bytes == pytest.approx(room)
+    inside = replace(costs, layout=replace(costs.layout, expert_exchange="all-to-all"))
+    held = np.subtract(costs.for_stages(4, 2).weight_bytes, inside.for_stages(4, 2).weight_bytes)
+    assert held == pytest.approx(room / 2)
+
+
 def test_gradients_in_bf16_have_half_the_bytes_in_memory_and_in_their_reduction():
     layout = Layout(data=4, distributed_optimizer=True, gradient_buffers=False)
     whole, half = (

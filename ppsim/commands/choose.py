@@ -316,11 +316,13 @@ def _first_flags(best: Chosen, output: Path | None, launched: Sequence[str]) -> 
 
 def _other_policies(best: Chosen, name: str) -> str:
     """Return what differs if a framework runs a config that is priced with the policies of another; "" if nothing."""
-    named, step, other = named_framework(best.config), best.run.iteration_time, step_of_launch(best.config, name)
-    found = f"; ppsim writes no flags of {named}" * (named not in FRAMEWORKS)
-    return found + f"; with the policies of {name} the step takes {step_text(other)}" * (
-        step_text(step) != step_text(other)
-    )
+    named, found = named_framework(best.config), ""
+    if named not in FRAMEWORKS:
+        found = f"; ppsim writes no flags of {named}"
+    launched = step_text(step_of_launch(best.config, name))
+    if launched != step_text(best.run.iteration_time):
+        found += f"; with the policies of {name} the step takes {launched}"
+    return found
 
 
 def _launches(best: Chosen) -> Iterator[str]:

@@ -133,6 +133,8 @@ def held_beyond(setup: Setup) -> str | None:
         "a bf16 gradient of each parameter": extra.gradients and setup.layout.gradient_bytes > 2,
         f"{extra.whole} whole inputs and gradients of a tensor-parallel block": extra.whole > 0,
         "the logits of the whole vocabulary on each GPU": extra.logits,
+        f"{extra.graphs / 1e9:g} GB of CUDA graphs on each device of a pipeline": setup.graph_bytes > 0,
+        f"a buffer of {setup.exchange_bytes / 1e9:.3g} GB for the tokens of experts": setup.exchange_bytes > 0,
     }
     found = ", ".join(what for what, is_held in held.items() if is_held)
     return f"{facts.name} also holds {found}" if found else None

@@ -329,6 +329,8 @@ class DerivedCosts(Setup):
             derived |= {name: derived[name] * max(1.0, MIN_SLICE_TOKENS / tokens) for name in TIMES}
         if self.layout.overlap:
             derived["overlap"] = self._slots(stages, times)
+        buffers = self.exchange_bytes + self.graph_bytes * ((devices or num_stages) > 1)
+        derived["weight_bytes"] = derived["weight_bytes"] + buffers * devices_per_stage
         given = self._given_per_stage(num_stages, devices)
         if {*BACKWARD} & given.keys():
             del derived["input_grad"], derived["weight_grad"]

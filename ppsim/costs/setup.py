@@ -96,6 +96,25 @@ class Setup:
         return self.layout.run_by.facts.extra.expert_fragments if self.layout.expert > 1 else 0.0
 
     @property
+    def graph_bytes(self) -> float:
+        """Bytes of CUDA graphs that a GPU of a pipeline holds."""
+        return self.layout.run_by.facts.extra.graphs if self.layout.chosen("cuda_graphs") else 0.0
+
+    @property
+    def exchange_bytes(self) -> float:
+        """Bytes of the buffer for tokens of experts, if NVLink joins hosts: all of a group, with a weight per expert.
+
+        deepseek-ai/DeepEP@94a9f8f, docs/Hybrid-EP_Implementation.md and csrc/hybrid_ep/buffer/intranode.cu.
+        """
+        layout, cluster, model = self.layout, self.cluster, self.model
+        is_hierarchical = layout.expert > 1 and layout.chosen("expert_exchange") == "hierarchical"
+        if not is_hierarchical or cluster.gpus_per_node <= cluster.gpus_per_host:
+            return 0.0
+        tokens = layout.expert * self.local_boundary_bytes / (VALUE_BYTES * model.hidden)
+        experts = model.experts * min(1.0, cluster.gpus_per_node / (layout.expert * layout.split_experts))
+        return tokens * (VALUE_BYTES * (model.expert_hidden or model.hidden) + 4 * experts)
+
+    @property
     def step_bytes(self) -> int:
         """Bytes that an optimizer step moves for each parameter.
 

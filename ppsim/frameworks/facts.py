@@ -97,6 +97,7 @@ class Extra(NamedTuple):
     frees_outputs: str = ""
     # the same as `fragments`, in addition if experts are spread over GPUs: each step sends them other numbers of tokens
     expert_fragments: float = 0.0
+    graphs: float = 0.0  # bytes of a device's CUDA graphs in a pipeline, each with buffers of its own
 
 
 @checked_methods

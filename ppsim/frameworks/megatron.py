@@ -54,7 +54,8 @@ HOST_SOURCE = "published steps of Nemotron-4 340B in fp8 on GB200, docs/accuracy
 LOSS = Moves(loss=(38, 14))
 # First versions with an option. Sources: megatron/arguments.py of tag v2.6 and of 2022 (commits 329fe58, cfd2e21: 3.0),
 # and megatron/training/arguments.py of tags from core_v0.4.0 on. A layout string gives a stage any layers.
-# Its FSDP holds weights in fp8, first with a scale per tensor; with one per block from pull request 2239 on.
+# Its FSDP holds weights in fp8, first with a scale per tensor; with one per block from pull request 2239 on. "graphs":
+# any recomputation with CUDA graphs, which core/transformer/transformer_config.py of core_v0.14.0 rejects.
 SINCE = {
     "layout.distributed_optimizer": "3.0", "layout.sequence_parallel": "3.0", "layout.recompute=selective": "3.0",
     "layout.context": "core 0.4", "layout.expert": "core 0.4", "layout.fp8": "core 0.4",
@@ -65,13 +66,15 @@ SINCE = {
     **{f"layout.recompute={one}": "core 0.12" for one in ("norms", "activations", "latent", "mlp", "moe")},
     "layout.partition": "core 0.13", "layout.fused_router": "core 0.14", "layout.replicas": "core 0.14",
     "layout.overlap=two-stream": "core 0.14", "schedule.name=combined-1f1b": "core 0.14",
+    "layout.recompute=graphs": "core 0.15",
     **{f"layout.{key}=fp8 block": "core 0.16" for key in ("sharded", "sharded_gradients")},
 }  # fmt: skip
 # Its FSDP runs with tensor, expert and context parallelism (docs/user-guide/features/custom_fsdp.md of core 0.16). No
 # functional test of it, and no recipe of Megatron-Bridge, has a pipeline.
 WITHOUT_PIPELINE = ("gradients", "weights", "hybrid")
-# frees_outputs: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu.
-EXTRA = Extra(frees_outputs="core 0.13", expert_fragments=0.2)
+# frees_outputs: core/fusions/fused_bias_swiglu.py, weighted_bias_swiglu. graphs: "models with PP size > 1 may consume
+# over 10GB" (NVIDIA-NeMo/Megatron-Bridge@067f987, docs/performance-guide.md).
+EXTRA = Extra(frees_outputs="core 0.13", expert_fragments=0.2, graphs=10e9)
 # Tag v2.6 scatters what it sends (megatron/p2p_communication.py); from core_v0.4.0 to 0.17 nothing reads the option.
 FACTS = Facts(
     "Megatron-LM",

@@ -54,10 +54,10 @@ def single_changes(config: Config, run: Timeline, schedules: Needs, headroom: fl
     that a framework needs to run it. The change to the fastest stages leaves the headroom free. Keys that must follow a
     change, such as the microbatches of a larger data-parallel group, change with it.
     """
-    found, alone = list[Change](), config.backbone
-    changes = _changes(alone, alone.simulate() if config.has_encoder else run, schedules, headroom)
+    found, changes = list[Change](), _changes(config, run, schedules, headroom)
     if config.has_encoder:
-        changes = [*_encoder_changes(config), *(_with_encoder(config, alone, one) for one in changes)]
+        changes = _changes(config.backbone, config.backbone.simulate(), schedules, headroom)
+        changes = [*_encoder_changes(config), *(_with_encoder(config, one) for one in changes)]
     for change in changes:
         keys = {key: value for key, value in change.keys.items() if value_at(config.data, key) != value}
         lacking = any(lacks(config.data, key, value) for key, value in keys.items())
@@ -93,12 +93,12 @@ def _encoder_changes(config: Config) -> Iterator[Change]:
             yield Change(f"encoder's recompute {level}", {key: level}, "encoder's recompute")
 
 
-def _with_encoder(config: Config, alone: Config, change: Change) -> Change:
+def _with_encoder(config: Config, change: Change) -> Change:
     """Return a change of the backbone, with the data-parallel copies that an encoder on its devices then has."""
     keys = (Key.TENSOR, Key.CONTEXT, Key.DATA)
     if encoder_size(config.data, {}, EncoderKey.PLACEMENT) == "separate" or not change.keys.keys() & {*keys}:
         return change
-    gpus = math.prod(change.keys.get(key, value_at(alone.data, key) or 1) for key in keys)
+    gpus = math.prod(change.keys.get(key, value_at(config.data, key) or 1) for key in keys)
     tensor, context = encoder_size(config.data, {}, EncoderKey.TENSOR), value_at(config.data, "encoder.layout.context")
     return change._replace(keys={**change.keys, EncoderKey.DATA: gpus // (tensor * (context or 1))})
 

@@ -105,6 +105,8 @@ def lacks(data: Mapping[str, Any], key: str, value: Any) -> bool:
         return any(lacks(data, *item) for item in keys.items())
     if key in ("layout.sharded", "layout.sharded_gradients") and value and value_at(data, "layout.fp8_gather"):
         value = f"fp8 {value_at(data, Key.FP8)}"
+    if key == Key.RECOMPUTE_LEVEL and value not in (None, "none") and value_at(data, "layout.cuda_graphs"):
+        value = f"{value}+graphs"
     return framework(named).lacks(key, value)
 
 
