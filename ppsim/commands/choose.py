@@ -316,10 +316,8 @@ def _first_flags(best: Chosen, output: Path | None, launched: Sequence[str]) -> 
 
 def _other_policies(best: Chosen, name: str) -> str:
     """Return what differs if a framework runs a config that is priced with the policies of another; "" if nothing."""
-    named, found = named_framework(best.config), ""
-    if named not in FRAMEWORKS:
-        found = f"; ppsim writes no flags of {named}"
-    launched = step_text(step_of_launch(best.config, name))
+    named, launched = named_framework(best.config), step_text(step_of_launch(best.config, name))
+    found = "" if named in FRAMEWORKS else f"; ppsim writes no flags of {named}"
     if launched != step_text(best.run.iteration_time):
         found += f"; with the policies of {name} the step takes {launched}"
     return found
