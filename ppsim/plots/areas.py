@@ -18,7 +18,7 @@ from ppsim.plots.boxes import Boxes
 from ppsim.plots.palette import GREY, Theme, lightness, luminance, mixed
 from ppsim.plots.pixels import kind_shares, repetitions
 
-_PRESENT, _SEEN = 0.08, 5.0  # a part is named from this fraction of an area's time on, or change of its L* in grey
+PRESENT, _SEEN = 0.08, 5.0  # a part is named from this fraction of an area's time on, or change of its L* in grey
 _JUMP = 0.07  # of an area's time: where a kind's part changes by more at once, another area begins
 _SMALLEST = 0.001  # fraction of a chart that the roomiest rectangle of an area must fill
 _AROUND = 1.2, 0.1  # lines of space above and below a name: the usual, else the minimum
@@ -66,6 +66,11 @@ class Area(NamedTuple):
         named = _named({kind: self.parts[kind] for kind in (*palette.TITLES, None) if kind in self.parts})
         return " + ".join(kind.name if kind is not None else palette.IDLE_TITLE for kind in named if named[kind])
 
+    @property
+    def size(self) -> float:
+        """Seconds of all its devices."""
+        return sum(run.last - run.first for run in self.runs.values()) * self.cell[0] * self.cell[1]
+
     def colour(self, theme: Theme) -> str:
         """Return the mean colour, #rrggbb."""
         return mixed((theme.idle if kind is None else theme.kinds[kind], part) for kind, part in self.parts.items())
@@ -106,7 +111,7 @@ def _named(parts: Mapping[Kind | None, Any]) -> dict[Kind | None, Any]:
     tones = {kind: luminance(GREY.idle if kind is None else GREY.kinds[kind]) for kind in parts}
     whole = sum(part * tones[kind] for kind, part in parts.items())
     without = {kind: (whole - part * tones[kind]) / np.maximum(1.0 - part, 1e-9) for kind, part in parts.items()}
-    return {kind: (part >= _PRESENT) | (np.abs(lightness(whole) - lightness(without[kind])) >= _SEEN)
+    return {kind: (part >= PRESENT) | (np.abs(lightness(whole) - lightness(without[kind])) >= _SEEN)
             for kind, part in parts.items()}  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from matplotlib.transforms import IdentityTransform
 from ppsim.actions import Kind
 from ppsim.analysis.bubbles import makespan
 from ppsim.plots import scale
-from ppsim.plots.areas import named_areas
+from ppsim.plots.areas import NO_PATH, Area, named_areas
 from ppsim.plots.boxes import Boxes, halves
 from ppsim.plots.figures import text_width
 from ppsim.plots.lanes import STEPS, LaneSpans, Spans, lane_edges, part_of_row
@@ -57,6 +57,16 @@ class Place:
 def width_of_digit() -> float:
     """Return the width of a digit of size 1."""
     return text_width("0000", 10) / 40
+
+
+def area_names(
+    boxes: Boxes, second: float, row: float, path: np.ndarray = NO_PATH
+) -> Iterator[tuple[Area, str, float, float, float]]:
+    """Yield areas with their names as `named_areas`, in rows of `row` pixels and with `second` pixels per second."""
+    gap = gap_of_rows(boxes, second, row)
+    is_apart = gap > 0 or part_of_row(boxes.band) != (0.0, 1.0)
+    path = path[path[:, 0, 1] != path[:, 1, 1]] if gap else path  # level lines are between rows
+    return named_areas(boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / row, not is_apart, path)
 
 
 class ChartRows(Artist):
@@ -296,12 +306,8 @@ class ChartRows(Artist):
 
         Between rows with gaps or lanes, and on noise, a name lies on its area's colour.
         """
-        pixel, second, tall = place.pixel, place.second / place.pixel, place.row / place.pixel
-        is_apart = gap > 0 or part_of_row(self.boxes.band) != (0.0, 1.0)
-        path = self.path[self.path[:, 0, 1] != self.path[:, 1, 1]] if gap else self.path  # level lines are between rows
-        named = named_areas(
-            self.boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / tall, not is_apart, path
-        )
+        pixel, is_apart = place.pixel, gap > 0 or part_of_row(self.boxes.band) != (0.0, 1.0)
+        named = area_names(self.boxes, place.second / pixel, place.row / pixel, self.path)
         for area, words, first, last, row in named:
             top, bottom = place.band(np.floor(row), self.boxes.band, gap)
             middle = (top + bottom) / 2 if is_apart else place.top - row * place.row

@@ -168,6 +168,7 @@ def compose(
     legend = Legend(
         every, theme, lines, memory=strip, second=second, rows=heights, slow=bool(slow), paths=paths,
         without_transfers=wanted.transfers and not lines.transfers, until=longest, is_wide=pixels >= _WIDE,
+        labels=labels,
     )  # fmt: skip
     several, digit = len(blocks) > 1, width_of_digit()
     numbered = labels and pixels >= _WIDE

@@ -15,9 +15,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from ppsim.actions import Kind
+from ppsim.analysis.bubbles import makespan
 from ppsim.analysis.memory import HEADROOM
+from ppsim.plots.areas import NO_PATH, PRESENT, Area, areas
 from ppsim.plots.boxes import Boxes, LegendEntry, legend_entries
-from ppsim.plots.chart_rows import POINTS
+from ppsim.plots.chart_rows import POINTS, area_names
 from ppsim.plots.figures import PIXELS, Chart, font_points, text_width
 from ppsim.plots.lanes import STEPS
 from ppsim.plots.marks import DASHES, NO_LINES, ChartLines, Path, marked_kinds
@@ -37,6 +39,7 @@ _SHORTER = {
 }  # in a column
 _GROUPS = {"slot": "kind", "plain": "kind", "idle": "kind", "reverse": "stage", "steps": "lane"}  # by sort of entries
 _SHORT = re.compile("|".join(_SHORTER))
+_LARGE = 0.01  # fraction of a chart: a mix of colours that fills as much has a name in the rows or the legend
 _LINE, _WIDE, _SWATCH, _SPACE, _SIZE = (16, 18), 500, 12, 12, 11  # lines of legends narrower than 500 are low
 
 
@@ -101,6 +104,7 @@ class Legend:
         self, every: Sequence[Boxes], theme: Theme, lines: ChartLines = NO_LINES, *, memory: MemoryStrip | None = None,
         second: float = 0.0, rows: Sequence[float] = (), slow: bool = False,
         without_transfers: bool = False, until: float = np.inf, is_wide: bool = True, paths: Sequence[Path] = (),
+        labels: bool = True,
     ):  # fmt: skip
         self.theme = theme
         marked = dict[str, Kind]()
@@ -114,6 +118,14 @@ class Legend:
             entries = [replace(one, **short) if one.lane == STEPS else one for one in entries]
         self.entries: list[LegendEntry | _Line] = [one for one in entries if one.sort != "low"]
         remarks = [one.text for one in entries if one.sort == "low"]  # what is left out
+        lined = [np.concatenate(path) for path in paths] or [NO_PATH] * len(every)
+        mixed = [one for one in zip(every, rows, lined, strict=True) if is_mixed(one[0], second)]
+        named = {area.words for boxes, row, path in mixed * labels for area, *_ in area_names(boxes, second, row, path)}
+        mixes = {
+            words: area for words, area in _large_mixes([boxes for boxes, *_ in mixed]).items() if words not in named
+        }
+        for words, area in mixes.items():
+            self._add("mix", words, color=area.colour(theme), linewidth=_SWATCH * POINTS)
         waited = " that a device waits for" * lines.waited
         for name, dashes in DASHES.items() if lines.transfers else ():
             self._add("transfers", f"transfer of a {name}{waited}", color=theme.quiet, linewidth=0.5, linestyle=dashes)
@@ -136,7 +148,7 @@ class Legend:
         remarks += ["bold number: slowest device"] if slow else []
         remarks += ["transfers not drawn: actions too narrow"] if without_transfers else []
         remarks += ["later stages have no marks: actions too narrow"] * ("bare" in marked and "stage" not in marked)
-        remarks += ["narrow actions mix their colours"] if any(is_mixed(boxes, second) for boxes in every) else []
+        remarks += ["narrow actions mix their colours"] * (len(mixed) > 0 and not (named or mixes))
         self.entries += [LegendEntry("mixed", text) for text in remarks]
         if not is_wide:
             self.entries = [replace(one, text=_SHORT.sub(lambda word: _SHORTER[word[0]], one.text))
@@ -148,11 +160,11 @@ class Legend:
     def _places(self, width: float) -> list[tuple[float, int]]:
         """Return the left end and line of each entry, in lines of at most `width`, which part no group that fits."""
         x, line, found = 0.0, 0, []
-        for group, entries in groupby(self.entries, lambda entry: _GROUPS.get(entry.sort, entry.sort)):
+        for _, entries in groupby(self.entries, lambda entry: _GROUPS.get(entry.sort, entry.sort)):
             every = [_indent(entry) + text_width(entry.text, _SIZE) + _SPACE for entry in entries]
             for at, wide in enumerate(every):
                 whole = sum(every) if at == 0 and sum(every) <= width + _SPACE else wide
-                if x and (x + whole > width + _SPACE or (at == 0 and group == "mixed")):  # remarks begin a line
+                if x and x + whole > width + _SPACE:
                     x, line = 0.0, line + 1
                 found.append((x, line))
                 x += wide
@@ -197,6 +209,18 @@ class Legend:
         words = [entry.text for entry in self.entries]
         style: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "frameon": False, "fontsize": "small"}
         ax.legend(handles, words, ncols=4, **style)
+
+
+def _large_mixes(every: Sequence[Boxes]) -> dict[str, Area]:
+    """Return by name an area of each mix of colours that fills much of a chart."""
+    sizes, found = dict[str, float](), dict[str, Area]()
+    for boxes in every:
+        whole = makespan(boxes.timeline) * boxes.timeline.schedule.devices
+        for area in areas(boxes):
+            if sum(part >= PRESENT for part in area.parts.values()) > 1:
+                found.setdefault(area.words, area)
+                sizes[area.words] = sizes.get(area.words, 0.0) + area.size / whole
+    return {words: found[words] for words in found if sizes[words] >= _LARGE}
 
 
 def _indent(entry: LegendEntry | _Line) -> float:

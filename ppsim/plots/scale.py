@@ -22,7 +22,7 @@ LOWEST_DETAIL = 12.0  # pixels; lower rows show actions alone: no lanes, no line
 LOWEST_LINED = 14.0  # pixels; lower rows of narrow boxes touch
 APART, APART_FOR_LINES = 0.1, 0.3  # fraction of a row that is free below its boxes; with transfers
 PATH, THIN_PATH, LOWEST_WIDE = (2.2, 5.0), (1.4, 3.0), 22.0  # pixels: a path and its halo; lower rows have the thin one
-NARROW_TURN = 8.0  # pixels between two turns of a path; an upright line replaces turns that are nearer
+NARROW_TURN = 16.0  # pixels between two turns of a path; an upright line replaces turns that are nearer
 # pixels: smallest and largest number; lowest box with one; free width beside one character, and beside several
 NUMBER_SIZES, LOWEST_NUMBER, NUMBER_ROOM = (9.0, 12.0), 11.0, (2.5, 4.0)
 NEARLY = 0.2  # of the median length of a device's boxes of a kind: boxes this close to it are labelled like it
