@@ -132,7 +132,7 @@ def _head(every: Sequence[Boxes], title: str, lead: str) -> str:
 def style(measured: bool = False) -> str:
     """Return the style sheet of the viewer, for all pages that contain one; the script sets its colours."""
     rules = _read("measured.css") * measured + _read("viewer.css")
-    return re.sub(r"(?m) */\*.*?\*/|^ +|(?<=[{;]) | (?=[{}])", "", rules)
+    return re.sub(r"(?m) */\*.*?\*/|^ +|(?<=[{;>,]) | (?=[{}>])|(?<=[a-z]:) (?=[^\";]*[;}])", "", rules)
 
 
 def _themes() -> str:
@@ -149,9 +149,9 @@ def script(measured: bool = False) -> str:
     """Return the script that defines `startViewer`, for all pages that contain a viewer; `measured` has iterations."""
     read = "".join(map(_read, _SCRIPTS if measured else _SCRIPTS[:-1]))
     read = re.sub(r"(?m)(^| {3})// .*$|^ +", "", read)  # no comments, and few blanks
-    read = re.sub(r" ([=!<>+-]?=>?|[=!]==|&&|\|\||\?\??|[:<>*/-]) ", r"\1", read)
+    read = re.sub(r" ([=!<>+-]?=>?|[=!]==|&&|\|\||\?\??|[:<>*/-]|(?<=[\w)\]] )(?<!\"F )\+(?= [\w(\"`])) ", r"\1", read)
     parts = re.sub(
-        r"(?<=[;{,(])\n|\n(?=[\n})\]])|;? (?=\})|(?<=\)) (?=\{)|(?<=\bif) (?=\()|(?<=\bfor) (?=\()", "", read
+        r"(?<=[;{,(])\n|\n(?=[\n})\]])|;? (?=\})|(?<=\{) |(?<=\)) (?=\{)|(?<=\bif) (?=\()|(?<=\bfor) (?=\()", "", read
     )
     themes = f"const THEMES = {_themes()};\nconst RULES = {json.dumps(RULES)};\n"
     ending = "return Object.assign(startViewer, { make, signed, unitFor, inUnit });\n})();\n"

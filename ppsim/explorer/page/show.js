@@ -18,10 +18,10 @@ async function showRuns() {   // draws the last good result of each schedule
   const wanted = all().map(chartFor);
   shown ||= wanted.some((chart) => chart.step);
   showFaults();
+  showTable();
   await viewer.show(wanted, marks());
   showTitle();
   showBase();
-  showTable();
   showNotes();
 }
 
@@ -106,7 +106,7 @@ function noteOf(index) {   // what is wrong, a button that sets it right, and wh
   const drop = !shared && !run.result.again && state.schedules.length > 1 ? button("Remove", () => remove(index)) : "";
   const undo = run.good && isKnown(index) && !run.result.again ? button("Undo", () => { const { common, schedule } = run.before || run.good; state.common = structuredClone(common); if (!shared) state.schedules[index] = structuredClone(schedule); showAll(); }) : "";
   const pictures = new Set(all().filter((one) => runs[one].good).map((one) => differing(runs[one].good, one)));
-  return make("div", { className: "note" }, make("span", { className: "fault" }, ...(shared && isKnown(index) ? [capital(text)] : [make("b", { textContent: `${nameOf(index)}: ` }), text])),
+  return make("div", { className: "note" }, make("span", { className: "fault", textContent: capital(use.length ? text.replace(/; use [^;]*$/, "") : text) }),
     run.good ? make("div", { textContent: `Last picture${shared && pictures.size > 1 ? "s" : differing(run.good, index)}.` }) : "", make("span", {}, ...missingConfig(), ...right, undo, drop));
 }
 
@@ -151,7 +151,7 @@ function showLines(places, right, base, axis) {   // upon the charts: what is be
     return isNoted(index) ? [line, at(noteOf(index), note, 54)] : [line];
   }));
   const notes = lines.querySelectorAll(".note");   // the rows make room for them
-  all().filter(isNoted).forEach((index, at) => { const high = notes[at]?.offsetHeight + 6; if (high && runs[index].noted !== high) { runs[index].noted = high; viewer.mark(marks()); } });
+  all().filter(isNoted).forEach((index, at) => { const high = notes[at]?.offsetHeight + 6; if (high && runs[index].noted !== high) { runs[index].noted = high; showTable(); viewer.mark(marks()); } });
   for (const one of lines.querySelectorAll(".better span"))   // no word is cut: what is known of the other goes first
     for (const part of [/^[^·]* · /, /, (same|peak)[^,]*$/, /^imbalance [^,]*, /, /, (no framework|the fastest).*$/]) if (one.scrollWidth > one.clientWidth) { one.title ||= one.textContent; one.textContent = one.textContent.replace(part, ""); }
   lines.querySelectorAll("button")[focused]?.focus();
@@ -167,9 +167,11 @@ function showTitle() {   // of the picture, not of what is being typed
   document.title = `${sized.join("")} · ppsim explorer`;
 }
 
+let roomy = false;   // whether the meanings of causes have space, too
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
-  const { pane, table } = viewerParts, drawn = all().filter((index) => runs[index]?.good || !isFaulty(runs[index])), only = shown && drawn.length === 1 ? runs[drawn[0]].good : null, notes = all().reduce((sum, index) => sum + (drawn.includes(index) ? 0 : 32 + (runs[index].noted || 0)), 0);   // of schedules without a picture
-  const rows = only && only.chart.devices, high = only && Math.min(viewer.heightOf(rows) + notes, innerHeight - 160 - Math.max(22, 0.036 * innerHeight - 11) * (rows + 1)), fits = !!only && innerWidth > 760 && high >= 90 + 40 * rows + 80 + notes;
+  const { pane, table, totals } = viewerParts, drawn = all().filter((index) => runs[index]?.good || !isFaulty(runs[index])), only = shown && drawn.length === 1 ? runs[drawn[0]].good : null, notes = all().reduce((sum, index) => sum + (drawn.includes(index) ? 0 : 32 + (runs[index].noted || 0)), 0);   // of schedules without a picture
+  const rows = only && only.chart.devices, is_wide = innerWidth > 760, tall = only && viewer.heightOf(rows) + notes, left = innerHeight - 148 - is_wide * Math.min(Math.max(22, 0.06 * innerHeight - 31), 37) * (rows + 1), high = Math.min(tall, left), fits = !!only && is_wide && high >= 90 + 40 * rows + 80 + notes;
+  if (roomy !== (roomy = !!only && left - tall > 145)) totals.open = roomy;   // else the reader's choice stays
   table.hidden = !fits;
   pane.style.flex = fits ? `0 1 ${high}px` : "";
   if (!fits) return;

@@ -120,7 +120,7 @@ function fillLegend() {   // only what is drawn
   const slow = [...new Set(charts.flatMap(({ slow }) => Object.values(slow || {})))];
   if (slow.length) entries.push(make("span", { className: "slow", title: slow.join("\n") }, slow.length === 1 && charts.length === 1 ? `▸ ${slow[0]}` : "▸ slowest device"));
   put(parts.legend, ...entries, ...(extra.legend?.() || []));
-  parts.status.classList.toggle("full", [parts.legend, parts.totals].some((one) => one.offsetTop + one.offsetHeight > 26));   // has no space for a hint
+  parts.status.classList.toggle("full", [parts.legend, parts.totals].some((one) => !one.open && one.offsetTop + one.offsetHeight > 26));   // has no space for a hint
 }
 
 function rest() { if (chosen) choose(chosen.chart, chosen.item, "", false); else tell(""); }
@@ -173,6 +173,7 @@ function fillTable() {
   if (!parts.table.open) return;
   const real = charts.filter(isReal), bounds = real.length === 1 ? Object.entries(real[0].bounds || {}).sort((one, other) => other[1] - one[1]) : [];
   const unit = unitFor(Math.max(...real.map(({ makespan }) => makespan)));
+  parts.table.firstChild.textContent = `Devices${charts.length > 1 ? "" : `, times in ${unit[1]}`}`;
   put(parts.table.lastChild, make("div", { className: "tables", tabIndex: 0, role: "group", label: "Devices" }, ...real.map((chart) => tableOf(chart, ...unit))), ...(bounds.length ? [make("p", { textContent: `Lower bounds: ${bounds.map(([name, seconds]) => `${name} ${seconds1(seconds)}`).join(" · ")}` })] : []));
   fit(); clamp();
 }
@@ -187,5 +188,5 @@ function tableOf(chart, factor, symbol) {   // by device: busy seconds by kind, 
     return make("tr", {}, head(chart.towers?.[device] ?? device, "row"), ...cells.map((textContent) => make("td", { textContent })));
   });
   const heads = [head("device", "col"), ...kinds.map((kind) => head(kind.slot ? "F + B" : kind.letter, "col", fillOf(kind))), ...fills.map(({ title, sort }) => head(title, "col", theme.lanes[sort])), head("idle", "col"), ...causes.map((cause) => head(cause, "col", theme.causes[cause])), head(`peak, ${scaleOf(chart)[1]}`, "col"), head("last action", "col")];
-  return make("table", {}, make("caption", { textContent: `${charts.length > 1 ? `${chart.short}, ` : ""}times in ${symbol}` }), make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
+  return make("table", {}, charts.length > 1 ? make("caption", { textContent: `${chart.short}, times in ${symbol}` }) : "", make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...rows));
 }

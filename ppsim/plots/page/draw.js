@@ -9,12 +9,15 @@ function size(ratio) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
 }
 
-let smallest = 0;   // pixels of all numbers of the picture
+let smallest = 0, lettered = false;   // pixels of all numbers of the picture, and whether kinds' letters precede them
 function draw() {
   asked = false;
   if (!paper) size(window.devicePixelRatio || 1);
   fillBox(theme.paper, 0, 0, width, height);
-  lines.length = 0; smallest = Math.min(...charts.filter((chart) => isReal(chart) && !isMixed(chart)).map((chart) => numbersOf(chart).least));
+  const single = charts.filter((chart) => isReal(chart) && !isMixed(chart));
+  lines.length = 0;
+  lettered = themeName === "grey" && single.every((chart) => numbersOf(chart, true).count === numbersOf(chart, false).count);   // one manner a picture
+  smallest = Math.min(...single.map((chart) => numbersOf(chart).least));
   root.toggleAttribute("data-playing", !!playing);
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawOutside(...range, themeName === "dark" ? 0.5 : 0.62, range); if (playing) drawOutside(view.t0, playing.time, 0.75, [playing.time]); });
   drawCaptions();
@@ -82,7 +85,7 @@ function drawParts(place) {   // rows, names, idle time by cause and memory, bel
     drawAreas(chart, place);
     for (const one of [chosen, hovered]) if (one?.chart === chart) drawOutline(chart, place, one.item);
     context.fillStyle = theme.text;
-    if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 3, 1.5, place.end - place.rows + 6);
+    if (place.end > CAPS) context.fillRect(toX(chart.makespan) - 0.75, place.rows - 1, 1.5, place.end - place.rows + 4);   // below underlined buttons
   });
   if (chart.makespan > view.t1 * (1 + 1e-9) && view.t1 >= until) {   // cut: where it ends
     const text = `→ ${seconds1(chart.makespan)}`, wide = widthOf(text) + 8;
@@ -204,21 +207,18 @@ function boxTall(chart) {   // pixels of a box in the mean row: rows of whole pi
   return (bottom - top) * (rowHeight(chart) - gapOf(chart));
 }
 
-function numbersOf(chart) {   // the number of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number; in grey they follow the letter of their kind, if all that have a number hold both
+function numbersOf(chart, letters = lettered) {   // the number of a box, and its size, 0 without one (Boxes.numbers): a kind has numbers if every device whose boxes are half as long as the longest, and most devices, hold the longest number, after the letter of its kind if `letters`
   const tall = boxTall(chart), usual = chart.usual ??= usualOf(chart), longest = "0".repeat(chart.digits), widest = chart.kinds.some(({ name }) => name === "W") && "W";
-  const marks = isMarked(chart) ? (chart.locals > 1) + !!chart.column.reverse : 0, rules = [false, ...(themeName === "grey" ? [true] : [])].map((lettered) => {
-    const fit = (name, wide) => numberSize((lettered ? widest || name[0] : "") + longest, wide, tall / name[1] - marks ** 2), few = new Set();
-    let count = 0;
-    for (const [name, rows] of usual) {
-      const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => fit(name, wide));
-      if (2 * holds.length < own.length || own.some((wide) => 2 * wide >= most && !holds.includes(wide))) few.add(name); else count += holds.length;
-    }
-    return { lettered, count, sizeOf: (name, wide) => (few.has(name) ? 0 : fit(name, wide)) };
-  });
-  const { lettered, sizeOf } = rules.findLast(({ count }) => count === rules[0].count);
+  const marks = isMarked(chart) ? (chart.locals > 1) + !!chart.column.reverse : 0, few = new Set();
+  const sizeOf = (name, wide) => (few.has(name) ? 0 : numberSize((letters ? widest || name[0] : "") + longest, wide, tall / name[1] - marks ** 2));
+  let count = 0;
+  for (const [name, rows] of usual) {
+    const own = rows.flatMap(([median]) => pixels(median)), most = Math.max(...own), holds = own.filter((wide) => sizeOf(name, wide));
+    if (2 * holds.length < own.length || own.some((wide) => 2 * wide >= most && !holds.includes(wide))) few.add(name); else count += holds.length;
+  }
   const least = Math.min(...[...usual].flatMap(([name, rows]) => rows.flatMap(([, short]) => sizeOf(name, pixels(short)) || [])));
-  const of = (name, device, wide, text) => ({ text: (lettered ? name[0] : "") + text, size: sizeOf(name, nearly(wide, pixels(usual.get(name)[device][0]))) >= smallest ? smallest : 0 });
-  return { of, tall, least };
+  const of = (name, device, wide, text) => ({ text: (letters ? name[0] : "") + text, size: sizeOf(name, nearly(wide, pixels(usual.get(name)[device][0]))) >= smallest ? smallest : 0 });
+  return { of, tall, least, count };
 }
 
 const numberOf = (chart, microbatch) => (chart.slices > 1 ? `${Math.floor(microbatch / chart.slices)}.${microbatch % chart.slices}` : String(microbatch));
@@ -294,7 +294,7 @@ const widthOf = (text) => { context.font = font(11); return measure(text); };
 function against() {   // the heading of differences, which names the base
   if (charts.length < 2) return charts[0]?.bound ? "vs bound" : "";
   const name = `vs ${baseChart().short}`;
-  return widthOf(name) > (phone() ? 84 : 150) ? "vs base" : name;
+  return widthOf(name) > 84 ? "vs base" : name;
 }
 
 const baseChart = () => (charts[base]?.faulty ? charts.find(({ step, faulty }) => step && !faulty) : null) ?? charts[base];   // the chosen one, also while it is simulated for the first time, or the first with numbers

@@ -69,7 +69,7 @@ function drawPath(chart, place, chain) {   // a line with a halo on the lower ed
   context.lineCap = "butt";
 }
 
-const levelsOf = (chart) => { const { fullest } = chart.memory; return [fullest, ...(rowHeight(chart) < 12 ? [] : upTo(chart.devices).filter((one) => one !== fullest))]; };   // the devices whose memory is drawn
+const levelsOf = (chart) => { const { fullest } = chart.memory; return [fullest, ...(rowHeight(chart) < 12 || chart.devices > 16 ? [] : upTo(chart.devices).filter((one) => one !== fullest))]; };   // the devices whose memory is drawn
 
 const limitText = ({ memory: { capacity, device, unit } }) => (unit === "bytes" ? `usable ${device ? `${precise(capacity / byteUnit(device)[0], 3)} of ` : ""}${amount(device ?? capacity, unit)}` : `limit ${amount(capacity, "act.")}`);
 function topLevel() {   // the highest level of memory that is shown: what is far over a limit is cut if others are not (ppsim.plots.memory_strip)
@@ -136,7 +136,7 @@ function drawAxis() {
   const times = playing ? [[onAxis(playing.time), toX(playing.time)]] : range ? [[rangeText(), (Math.max(toX(range[0]), x1) + Math.min(toX(range[1]), x2)) / 2]] : [];   // the line of play, or the selected range
   context.font = font(11, true);
   const marks = [...times, ...(pointed === null || paper ? [] : [[onAxis(pointed), toX(pointed)]])].map(([text, x]) => { const half = measure(text) / 2 + 5, middle = between(x, x1, width - half - 1); return [text, middle - half, middle + half]; });   // over other numbers
-  const isFree = (begin, end) => marks.every(([, from, to]) => end < from - 2 || begin > to + 2);
+  const isFree = (begin, end) => marks.every(([, from, to]) => end < from - 5 || begin > to + 5);
   let end = 0; context.font = font(size);
   for (const tick of ticks) {   // on phones the last one has the unit
     const words = phone() && tick === ticks.at(-1) ? `${text(tick)} ${symbol}` : text(tick);

@@ -107,15 +107,13 @@ function rowLight(chart, device, part, windows, out) {   // the light of a row's
   }
 }
 
-function addGaps(chart, device, out) {   // a pixel of paper at the begin of each box and of work in idle time: in the same light, so that it is as strong between two columns as in one
-  const paper = light(theme.paper), fills = chart.lanes.find(({ sort }) => sort === "fills"), wide = ratioOf() / 2;
+function gapsOf(chart, device, cols) {   // of each column the part that is paper: a pixel at the begin of each box and of work in idle time, as strong between two columns as in one
+  const found = new Float64Array(cols), fills = chart.lanes.find(({ sort }) => sort === "fills"), wide = ratioOf() / 2;
   for (const [first, last] of [[chart.firstEndingAfter(device, view.t0), chart.firstStartingAfter(device, view.t1)], ...(fills ? [chart.spansOf(fills, device)] : [])]) for (let item = first; item < last; item++) {
     const box = pixels(chart.duration(item)), strength = Math.min(1, 0.1 * box) * between((box - 3) / 3, 0, 1), middle = (toX(chart.start(item)) - left()) * ratioOf();
-    if (strength) for (let at = Math.max(Math.floor(middle - wide), 0); at < Math.min(middle + wide, out.length / 3); at++) {
-      const part = strength * (Math.min(middle + wide, at + 1) - Math.max(middle - wide, at));
-      for (let channel = 0; channel < 3; channel++) out[3 * at + channel] += part * (paper[channel] - out[3 * at + channel]);
-    }
+    if (strength) for (let at = Math.max(Math.floor(middle - wide), 0); at < Math.min(middle + wide, cols); at++) found[at] += strength * (Math.min(middle + wide, at + 1) - Math.max(middle - wide, at)) * (1 - found[at]);
   }
+  return found;
 }
 
 const stepsOf = (chart, device) => chart.lanes.filter(({ banded }) => !banded).flatMap((part) => {   // optimizer steps, which are among the actions: [begin, end, light]
@@ -142,15 +140,15 @@ function footprint(place, x, y) {   // what the pixel at a point is the mean of:
 function raster(chart, first, last, lines, cols) {   // a canvas of the devices from `first` to before `last`: a line for each part of a row, or `lines` that are means by area
   const count = last - first, slots = chart.kinds.some((kind) => kind.slot), halves = slots && !isLow(chart) ? 2 : 1;
   const rows = count * halves, footprints = footprintsOf(chart, cols, view.t0 / chart.tick, view.t1 / chart.tick);
-  const tall = lines || rows, step = rows / tall, flat = flatness(chart), [row, single] = [0, 1].map(() => new Float64Array(3 * cols));
+  const tall = lines || rows, step = rows / tall, flat = flatness(chart), paper = light(theme.paper), [row, single] = [0, 1].map(() => new Float64Array(3 * cols));
   if (mean.length < 3 * cols * tall) mean = new Float32Array(3 * cols * tall); else mean.fill(0);
-  for (let line = 0, windows = null; line < rows; line++) {
+  for (let line = 0, windows = null, gaps = null; line < rows; line++) {
     const device = first + Math.floor(line / halves);
-    if (line % halves === 0) windows = windowsOf(chart, device, footprints);
+    if (line % halves === 0) { windows = windowsOf(chart, device, footprints); gaps = isMixed(chart) ? null : gapsOf(chart, device, cols); }
     const part = halves === 1 && slots ? 2 : line % halves;
     rowLight(chart, device, part, windows, row);
     if (flat > 0 && flat < 1) { rowLight(chart, device, part, footprints, single); for (let at = 0; at < row.length; at++) row[at] += (1 - flat) * (single[at] - row[at]); }
-    if (!isMixed(chart)) addGaps(chart, device, row);
+    if (gaps) for (let at = 0, to = 0; at < cols; at++) for (const part of paper) row[to] += gaps[at] * (part - row[to++]);   // in the same light
     for (let y = Math.floor(line / step); y < tall && y * step < line + 1; y++) {
       const part = (Math.min((y + 1) * step, line + 1) - Math.max(y * step, line)) / step;
       if (part > 1e-9) for (let at = 0, to = 3 * cols * y; at < row.length; at++, to++) mean[to] += part * row[at];

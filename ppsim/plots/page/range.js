@@ -1,4 +1,4 @@
-// The panel of a selected range: per schedule a bar of busy time by kind, one of idle time by cause, both on one scale for all, the largest causes, the peak.
+// The panel of a selected range: per schedule a bar of busy time by kind, one of idle time by cause, each on one scale for all, the largest causes, the peak.
 const finish = () => Math.min(longest(), until);   // seconds at which the last schedule ends, or is cut
 function select(from, to, is_dragged = false) {   // seconds; an empty range lets go; a new panel takes its space after the drag
   hovered = null; hideTip(); if (!chosen) tell("");
@@ -78,17 +78,18 @@ function fillRange() {
     const found = real.map(rangeOf), idle = found.map(({ causes }) => sumOf(causes.values()));
     const word = (textContent) => make("span", { className: "word", textContent });   // only where no heading has it
     const cell = (...content) => make("td", {}, ...content);
-    const bar = (pieces, whole) => cell(make("span", { className: "bar" }, ...pieces.filter(([, one]) => one > 0).map(([name, one, colour]) => { const piece = swatch(colour); piece.title = `${name} ${percent(one / whole)}`; piece.style.flexBasis = `${100 * one / whole}%`; return piece; })));
+    const bar = (pieces, whole) => cell(make("span", { className: "bar" }, ...pieces.filter(([, one]) => one > 0).map(([name, one, colour]) => { const piece = swatch(colour); piece.title = `${name} ${percent(one / whole)}`; piece.style.setProperty("--part", one / whole); return piece; })));
+    panel.style.setProperty("--longest", Math.max(...idle.map((one, at) => one / found[at].whole)));
     const kinds = Object.fromEntries(real.flatMap((chart) => [...chart.kinds.map((kind) => [kind.title, theme.kinds[kind.name]]), ...chart.lanes.map((part) => [part.title, theme.lanes[part.sort]])]));
     const rows = real.map((chart, at) => {
       const { busy, causes, peak, whole } = found[at], ordered = CAUSES.filter((cause) => causes.get(cause)), sum = sumOf(busy.values()), after = whole - sum - idle[at];
-      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), `${cause} ${percent(part / whole)}`));
+      const words = ordered.map((cause) => [cause, causes.get(cause)]).sort((one, other) => other[1] - one[1]).slice(0, 3).filter(([, part]) => part / whole >= 5e-4).sort(([one], [other]) => CAUSES.indexOf(one) - CAUSES.indexOf(other)).map(([cause, part]) => make("span", { className: "key" }, swatch(theme.causes[cause]), ordered.length > 1 ? `${cause} ${percent(part / whole)}` : cause));
       const fits = fitOf(chart, peak);
       return make("tr", {}, make("th", { textContent: chart.short, scope: "row" }), bar([...busy].map(([title, one]) => [title, one, kinds[title]]), whole), cell(percent(sum / whole), word(" busy")),
         bar(ordered.map((cause) => [cause, causes.get(cause), theme.causes[cause]]), whole), cell(percent(idle[at] / whole), word(" idle")), cell(...words, after / whole >= 5e-4 ? `${percent(after / whole)} after its end` : ""), make("td", { style: fits && "color: var(--limit); font-weight: 700" }, word("peak "), peakOf(chart, peak), word(`${sharedLimit() || ""} ${ofAll(unitOf)}`), fits && ` ${fits}`));
     });
-    const head = make("th", { colSpan: 2 }, make("b", { textContent: `Range ${rangeText()}` }), button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0)));
-    panel.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, head, ...["busy by kind", "idle by cause", "", "", peakHead()].map((textContent) => make("th", { textContent })))), make("tbody", {}, ...rows)));
+    const head = make("b", {}, word("Range "), rangeText()), act = make("span", {}, button("Zoom to it", "", () => { see(...range); clamp(); }), button("✕", "Let go of the range", () => select(0, 0)));
+    panel.replaceChildren(make("table", {}, make("thead", {}, make("tr", {}, ...[head, "busy by kind", "", "idle by cause", "", act, peakHead()].map((one) => make("th", {}, one)))), make("tbody", {}, ...rows)));
   }
   if (focused >= 0) (panel.hidden ? canvas : panel.querySelectorAll("button")[focused]).focus();
   fit();

@@ -80,7 +80,7 @@ function zoom(factor, time, y) {   // in time; rows that are much lower than box
   viewBefore = null;
   see(time - (time - view.t0) * factor, time + (view.t1 - time) * factor);
   const chart = placeAt(y)?.chart, long = chart && boxWidth(chart) / rowHeight(chart);
-  if (factor < 1 ? long > 2 && isLow(chart) : view.row && long < 2) zoomRows(1 / factor, y); else clamp();
+  if (factor < 1 ? long > 1 && isLow(chart) : view.row && long < 1) zoomRows(1 / factor, y); else clamp();
 }
 function move(across, down) { viewBefore = null; const span = (view.t1 - view.t0) * across; see(view.t0 + span, view.t1 + span); scroll(down); clamp(); }
 function showWhole() { viewBefore = null; Object.assign(view, { t0: 0, t1: until, row: 0, top: 0, y: 0 }); clamp(); }

@@ -43,6 +43,7 @@ async function show(every, marks = []) {   // replaces the charts; the view does
   if (latest) hover(latest);
   fillTable();
   if (first && document.documentElement.scrollHeight > window.innerHeight + 1) parts.table.open = false;   // the window has no space for it
+  if (first && real && !options.onState) parts.totals.open = pane() - contentHeight() > 145;   // the meanings of causes have space
   fillRange();
   if (first && real) setState(readState ?? (options.fragment ? location.hash.slice(1) : ""));
   else if (open && charts[number]) { const item = named(charts[number]).get(open); choose(item === undefined ? null : charts[number], item, "", false); }   // if it still exists
@@ -149,7 +150,8 @@ function hover(event) {
   tip.textContent = unbroken(text.join("\n"));
   const right = event.clientX + 14, over = right + tip.offsetWidth > document.documentElement.clientWidth - 6;   // then at the left of the pointer, if it fits there
   tip.style.left = `${over ? Math.max(event.clientX - tip.offsetWidth - 14, 2) : right}px`;
-  tip.style.top = `${at(x, y)?.memory || event.clientY + 16 + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 8 : event.clientY + 16}px`;
+  const high = tip.offsetHeight, below = event.clientY + 16, above = event.clientY - high - 8, found = at(x, y);
+  tip.style.top = `${found?.memory || below + high > window.innerHeight || (below + high > area.top + found?.place.bottom && above > area.top + found.place.rows) ? above : below}px`;   // over no numbers or buttons of a schedule
 }
 
 function hideTip() { parts.tip.style.display = parts.time.style.display = "none"; pointTo(null); }
