@@ -278,17 +278,7 @@ def source_of_valid(schedule: ScheduleColumns) -> np.ndarray | None:
         row_of, weights, recomputed, source,
     )  # fmt: skip
     whole = valid and bool((row_of >= 0).all()) and weights.sum() == np.count_nonzero(schedule.kind == Kind.I)
-    return source if whole and _slices_in_order(schedule, row_of) else None
-
-
-def _slices_in_order(schedule: ScheduleColumns, row_of: np.ndarray) -> bool:
-    """Return whether each microbatch's slices run forward in rising and backward in falling order."""
-    if schedule.slices == 1:
-        return True
-    if schedule.microbatches % schedule.slices:
-        return False
-    forward, backward = np.diff(row_of.reshape(2, -1, schedule.slices))
-    return bool((forward > 0).all() and (backward < 0).all())
+    return source if whole and not any(_slice_faults(schedule)) else None
 
 
 @kernel(allocates=True)

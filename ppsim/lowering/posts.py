@@ -45,8 +45,6 @@ def queued_posts(program: ScheduleColumns, transport: str) -> Posts:
 
     `before` and `transfer` are rows of the compute schedule. Raises the errors of `transfer_posts`.
     """
-    if not program.is_program:
-        return transfer_posts(program, transport)
     before = compute_before(program)
     if not has_transfers(program):
         posts = transfer_posts(program, transport)

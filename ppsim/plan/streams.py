@@ -108,12 +108,11 @@ class Ports(EqualColumns):
 
 def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     """Return the ports of a schedule's transfers; None if the costs have none."""
-    if table.link_ports is None or table.port_capacity is None or not crosses_devices(schedule).any():
+    consumer = np.flatnonzero(crosses_devices(schedule))
+    if table.link_ports is None or table.port_capacity is None or not len(consumer):
         return None
-    remote = crosses_devices(schedule)
     ports = np.asarray(table.link_ports)
-    of_transfer = np.full((len(remote), ports.shape[2]), -1, np.int32)
-    consumer = np.flatnonzero(remote)
+    of_transfer = np.full((len(schedule.kind), ports.shape[2]), -1, np.int32)
     of_transfer[consumer] = ports[schedule.device[schedule.source[consumer]], schedule.device[consumer]]
     return Ports(of_transfer, np.asarray(table.port_capacity).astype(np.int64))
 
