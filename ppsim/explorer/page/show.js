@@ -1,5 +1,5 @@
 // What the answers show: the charts, notes on faults and work over them, the title, the numbers of one schedule, and texts to copy.
-let shown = false, tab = "Chart";   // true if charts have been drawn since the address was read
+let shown = false, tab = "Chart", roomy = false;   // whether charts have been drawn since the address was read; whether the meanings of causes have space
 
 const PATIENCE = 2000;   // milliseconds until the first pictures are drawn without the others, which would change the scale
 
@@ -167,7 +167,6 @@ function showTitle() {   // of the picture, not of what is being typed
   document.title = `${sized.join("")} · ppsim explorer`;
 }
 
-let roomy = false;   // whether the meanings of causes have space, too
 function showTable() {   // one schedule of few devices: the table of devices and the lower bounds in what is left
   const { pane, table, totals } = viewerParts, drawn = all().filter((index) => runs[index]?.good || !isFaulty(runs[index])), only = shown && drawn.length === 1 ? runs[drawn[0]].good : null, notes = all().reduce((sum, index) => sum + (drawn.includes(index) ? 0 : 32 + (runs[index].noted || 0)), 0);   // of schedules without a picture
   const rows = only && only.chart.devices, is_wide = innerWidth > 760, tall = only && viewer.heightOf(rows) + notes, left = innerHeight - 148 - is_wide * Math.min(Math.max(22, 0.06 * innerHeight - 31), 37) * (rows + 1), high = Math.min(tall, left), fits = !!only && is_wide && high >= 90 + 40 * rows + 80 + notes;

@@ -15,8 +15,7 @@ function draw() {
   if (!paper) size(window.devicePixelRatio || 1);
   fillBox(theme.paper, 0, 0, width, height);
   const single = charts.filter((chart) => isReal(chart) && !isMixed(chart));
-  lines.length = 0;
-  lettered = themeName === "grey" && single.every((chart) => numbersOf(chart, true).count === numbersOf(chart, false).count);   // one manner a picture
+  lines.length = 0; lettered = themeName === "grey" && single.every((chart) => numbersOf(chart, true).count === numbersOf(chart, false).count);   // one manner a picture
   smallest = Math.min(...single.map((chart) => numbersOf(chart).least));
   root.toggleAttribute("data-playing", !!playing);
   within(0, CAPS, width, CAPS + pane(), () => { if (charts.some(isReal)) drawGrid(); for (const place of places()) drawChart(place); if (range) drawOutside(...range, themeName === "dark" ? 0.5 : 0.62, range); if (playing) drawOutside(view.t0, playing.time, 0.75, [playing.time]); });
