@@ -769,6 +769,9 @@ def test_headings_of_numbers_are_beside_the_title_where_they_fit():
     for figure in (run().plot(), compared([run(), run("gpipe")])):
         places = {text.get_text(): text.get_position()[1] for text in figure.texts}
         assert places["step"] == pytest.approx(max(places.values()))  # the title's line
+    model = ppsim.load_config(ROOT / "configs" / "nemotron-4-340b-6144xh100.yaml").simulate().plot()
+    places = {text.get_text(): text.get_position()[1] for text in model.texts}
+    assert places["step"] == pytest.approx(max(y for text, y in places.items() if text.startswith("90 %")))
 
 
 @pytest.mark.parametrize("width", [2.5, 3.3, 7])

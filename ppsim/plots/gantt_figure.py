@@ -247,16 +247,18 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
     numbers = headed + alone
     title, words = wrapped(texts.title, layout.room, _SUBTITLE, True), " · ".join(texts.notes if texts.title else ())
     lead = joined_lines(texts.lead.split() if title else (), " ", layout.room, _SUBTITLE)
-    below = joined_lines(words.split(" · ") if words else (), " · ", layout.room, _SUBTITLE)
+    rooms = (layout.room, layout.beside - layout.left)[: 1 + headed]  # of notes below the title
+    below, *narrow = (joined_lines(words.split(" · ") if words else (), " · ", room, _SUBTITLE) for room in rooms)
     titles = [text_width(line, TITLE, True) for line in title]
     beside = [*titles[:-1], *(wide + 12 + text_width(words, _SUBTITLE) for wide in titles[-1:])]
     found = list[tuple[int, list[str]]]()
-    for notes, wide in ((below, titles), ([], beside)):
+    for notes, wide in (*((notes, titles) for notes in narrow), (below, titles), ([], beside)):
         wide = [*wide, *(text_width(line, _SUBTITLE) for line in (*notes, *lead))]
-        most = min(numbers, len(wide)) * (max(len(notes), len(lead)) < 2)  # the rest of words would read as a heading
+        is_heading = max(len(notes) * (notes not in narrow), len(lead)) > 1  # the rest of words would read as one
+        most = min(numbers, len(wide)) * (not is_heading)
         shared = next(some for some in range(most, -1, -1)
                       if max([0.0, *wide[len(wide) - some :]]) <= layout.beside - layout.left)  # fmt: skip
-        if max([0.0, *wide]) <= layout.room or notes == below:
+        if max([0.0, *wide]) <= layout.room or notes:
             found.append((len(wide) + numbers - shared, notes))
     lines, notes = min(found, key=lambda one: one[0])
     head = _WORDS * (lines - alone) + 3.0
