@@ -76,11 +76,11 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "gpt-oss-120b-64xb200": "faster by our model: eight copies of each expert exchange gradients between nodes "
     "in a step of five microbatches, and little of it is hidden. A pipeline of 2 has half of them per GPU. The run "
     "took 5.97 s, longer than its predicted step.",
-    "qwen3-235b-256xgb200": "faster, as later runs were: a short pipeline waits less, and microbatches of 2 keep the "
-    "kernels of experts in MXFP8 busy. On as many GPUs NVIDIA's script with microbatches of 3, experts over 64 and a "
-    "pipeline of 4 reaches 919 TFLOP/s, which is 21.1 s; without a pipeline, on 128 GPUs, 38.1 s, so 19.1 s on 256 "
-    "(Megatron-LM@f13818d6, examples/moe-modelzoo; @d48bd6be, examples/moe_recipes). Both overlap exchanges. This "
-    "layout took 23.1 s (26.04.01).",
+    "qwen3-235b-256xgb200": "faster, as later runs were: stages of other sizes wait less, and microbatches of 2 keep "
+    "the kernels of experts in MXFP8 busy, with nearly all of the usable memory. On as many GPUs NVIDIA's script with "
+    "microbatches of 3, experts over 64 and a pipeline of 4 reaches 919 TFLOP/s, which is 21.1 s; without a pipeline, "
+    "on 128 GPUs, 38.1 s, so 19.1 s on 256 (Megatron-LM@f13818d6, examples/moe-modelzoo; @d48bd6be, "
+    "examples/moe_recipes). Both overlap exchanges. This layout took 23.1 s (26.04.01).",
     "qwen3-235b-256xgb300": "faster by our model: experts over 8 instead of 32 GPUs exchange fewer tokens, and half "
     "the pipeline waits less, in 236 instead of 170 GB. In bf16 NVIDIA's step with experts over 16 took 21.4 s "
     "(25.11), a later one over 32, with CUDA graphs, 22.1 s (8d0e6ce2).",
@@ -97,9 +97,6 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "microbatches of 3 and trains 10 % more sequences a second and GPU than this layout, which took 16.9 s "
     "(Megatron-LM@d48bd6be, examples/moe_recipes; Megatron-Bridge, pull request 1760). Our model predicts 39 % more: "
     "the later recipe 16 % too fast, this layout 6 % too slow.",
-    "nemotron-340b-128xgb200": "faster by our model: half the pipeline idles less, and with gradients in bf16, as the "
-    "run had, it has room for sixteen stages per device and microbatches of 2. NVIDIA kept this layout for batches of "
-    "32 to 512 on 128 GPUs and more (dgxc-benchmarking 26.02); it needs 105 of 178 GB.",
     "qwen3-235b-256xh100": EXPERTS_IN_A_NODE,
 }
 SAID = {  # what an expert would say about a line
