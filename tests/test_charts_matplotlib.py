@@ -879,6 +879,12 @@ def test_a_peak_far_over_the_limit_leaves_the_other_strips_their_height_and_reas
     assert [[label.get_text() for label in axes.get_yticklabels()] for axes in strips] == [["0", "76.5 GB"]] * 2
     assert [[text.get_text() for text in axes.texts] for axes in strips] == [[], ["↑"]]
     assert "not run: zb-v, v-half: the partition lists 32 stages, but the schedule has 64" in words_of(figure)
+    config = ppsim.load_config(ROOT / "configs" / "kimi-k2-256xh100.yaml")  # dualpipe needs 1.9 times the limit
+    figure = ppsim.compare(config, ["1f1b", "dualpipe"]).plot(memory=True)
+    tops = {
+        axes.get_ylim()[1] for axes in figure.axes if "76.4 GB" in [text.get_text() for text in axes.get_yticklabels()]
+    }
+    assert [*tops] == pytest.approx([1.5 * 1.12 * 76.4], rel=1e-3)
 
 
 def test_a_comparison_has_a_column_of_peaks_and_marks_those_over_the_limit():

@@ -21,7 +21,7 @@ from ppsim.timeline import TimelineColumns
 _ACTIVATIONS = ScaledUnit(1.0, "")  # numbers alone: the legend names them
 SHORT = "act."  # the same where a unit is needed
 _HEADROOM = 1.12  # height of the strip over the limit or the highest peak
-_CUT, _OUTLIER = 1.5, 1.4  # of the limit, and of that: if peaks are higher, and others lower, the strip ends there
+_CUT = 1.5  # of the limit: if peaks are higher, and others lower, the strip ends there
 _SHORT = 3.0  # pixels: if a step of a curve is shorter, the curve is the highest level around each pixel
 _APART = 13.0  # pixels between two ticks
 LIMIT: dict[str, Any] = {"linewidth": 1.2 * POINTS, "linestyle": (0, (5, 2.5))}
@@ -53,7 +53,7 @@ class MemoryStrip:
                   for timeline in timelines]  # fmt: skip
         peaks = [max(float(levels.max()) for _, levels in every) for every in curves]
         top, cut = max(limit or 0.0, *peaks) or 1.0, _CUT * (limit or np.inf)
-        top = cut if top > _OUTLIER * cut and min(peaks) <= cut else top
+        top = min(top, cut) if min(peaks) <= cut else top
         return cls("memory" if in_bytes else "activations", unit.symbol, limit, top, curves)
 
     @staticmethod
@@ -100,7 +100,7 @@ def draw_memory(ax: Axes, strip: MemoryStrip, number: int, last: float, theme: T
             if (beyond := step[step[:, 1] > strip.top * _HEADROOM, 0]).size:  # the column of peaks has its level
                 words: Any = {"ha": "center", "va": "top", "color": theme.limit, "fontsize": font_points(14 * POINTS)}
                 ax.text(float(beyond.mean()), strip.top * _HEADROOM, "↑", **words)
-        ax.axhline(strip.limit, color=theme.limit, zorder=4, **LIMIT)
+        ax.axhline(strip.limit, color=theme.limit, zorder=2.8, **LIMIT)  # behind a line that is close to it
     for points, colour, wide, order in drawn:
         add_lines(ax, [points], colors=colour, linewidths=wide * POINTS, zorder=order)
     ax.set_ylim(0.0, strip.top * _HEADROOM)
