@@ -149,7 +149,7 @@ def draw_front(
             is_whole = (joined or not grouped or at in front) and not strips  # whose names are below them
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
             places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
-            key = run.group or "" if is_whole and (joined or not grouped) else ""
+            key = (run.group or "") if is_whole and (joined or not grouped) else ""
             placed.append(_Name(points[at], words, styles[run.group]["color"], at in front, places, key))
         figure.draw_without_rendering()  # lays out the figure, so that names can be measured
         right = axes.transData.inverted().transform((axes.bbox.x1 - 9 * figure.dpi / 72, axes.bbox.y0))[0]
@@ -303,7 +303,6 @@ def _draw_names(
     drawn = [(line.get_alpha(), line.get_transform().transform_path(line.get_path())) for line in axes.lines]
     every, limits = ([path for alpha, path in drawn if alpha and alpha >= least] for least in (0, 1))
     halo = [withStroke(linewidth=2, foreground=figure_of(axes).get_facecolor())]
-    named, leaders = list[Bbox](), list[Path]()
     for number, one in enumerate(chain(names, (one for one in names if one.replaces not in done))):  # then across lines
         at = axes.transData.transform(one.point)
         both = [*dict.fromkeys((one.words, ",\n".join(one.words.rsplit(", ", 1)), one.words.replace(", ", ",\n")))]
@@ -327,17 +326,13 @@ def _draw_names(
             passed += [place for place in others_at if np.hypot(*(ahead - place).T).min() < 3 * point]  # its end
             crossed = [path for path in avoided if path.intersects_bbox(box.padded(point), filled=False)]
             free = room.contains(*box.min) and room.contains(*box.max) and not any(map(box.overlaps, taken))
-            free &= not any(path.intersects_bbox(box.padded(3 * point), filled=False) for path in leaders)
-            free &= not (is_led and any(one.count_contains(ahead) for one in named))
-            free &= not (is_led and any(path.intersects_path(Path(ahead)) for path in leaders))
-            if free and not crossed and not (avoided and passed and is_led):
+            if free and not crossed and not (passed and is_led):
                 taken.append(box.padded(2 * point))
-                named.append(taken[-1])
                 done.add(one.replaces)
                 if is_led:
                     leader: Any = {**many_runs.LEADER, "color": one.ink, "shrinkB": 4}
                     axes.annotate("", one.point, middle, textcoords="offset points", arrowprops=leader)
-                    leaders.append(Path(ahead))
+                    taken += [Bbox.from_extents(*place - 2 * point, *place + 2 * point) for place in ahead]
                 break
             name.remove()
     return done

@@ -71,8 +71,8 @@ def draw_ledger(
             ax.barh(np.arange(devices), part, 0.8 if separate else 1.0, reached, color=colours.causes[cause], **edge)
             numbers = [percent_text(one / 100) if is_named else "" for one in part.tolist()]
             words = [f"{cause} {number}".strip() for number in numbers]
-            wide = np.array([[text_width(text, _SIZE - 1) for text in texts] for texts in (words, numbers)])
-            holds = part > pixel * (wide + 8)
+            long = np.array([[text_width(text, _SIZE - 1) for text in texts] for texts in (words, numbers)])
+            holds = part > pixel * (long + 8)
             named = int(np.argmax(part * inner * holds[0]))  # each cause has its name once
             is_shown = holds[1] & is_named
             if holds[0, named]:
@@ -81,7 +81,7 @@ def draw_ledger(
                 middle = float(reached[device] + part[device] / 2)
                 ax.text(middle, device, numbers[device], color=label_colour(colours.causes[cause]), **small)
             reached += part
-        ax.set_xticks(ticks := round_ticks(longest, 10 if writer.wide > 700 else 8), tick_texts(ticks.tolist()))
+        ax.set_xticks(ticks := round_ticks(longest, 10 if wide > 700 else 8), tick_texts(ticks.tolist()))
         ax.spines["bottom"].set_bounds(0.0, longest)
         ax.spines["bottom"].set_position(("outward", 1.5))
         ax.spines["left"].set_visible(False)
