@@ -646,7 +646,7 @@ def test_rows_of_vector_charts_are_equally_high(tmp_path):
     run("zb-h1", 8, 16).save(tmp_path / "chart.svg", width=3.3)
     drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
     idle = re.findall(rf"M \S+ (\S+)[^>]*L \S+ (\S+) \nz[^>]*fill: {LIGHT.idle}", drawn)[:8]
-    assert idle == [(f"{top:g}", f"{top + 6.5:g}") for top in np.arange(20, 80, 7.5)]
+    assert idle == [(f"{top:g}", f"{top + 6.5:g}") for top in np.arange(21, 81, 7.5)]
 
 
 def test_titles_carry_the_name_of_a_config_once():
@@ -772,6 +772,8 @@ def test_headings_of_numbers_are_beside_the_title_where_they_fit():
     model = ppsim.load_config(ROOT / "configs" / "nemotron-4-340b-6144xh100.yaml").simulate().plot()
     places = {text.get_text(): text.get_position()[1] for text in model.texts}
     assert places["step"] == pytest.approx(max(y for text, y in places.items() if text.startswith("90 %")))
+    places = {text.get_text(): text.get_position()[1] for text in run().plot(width=3.3).texts}
+    assert places["33.0 s"] == pytest.approx(places["F 1 s · B 2 s"])  # in a column numbers have no headings
 
 
 @pytest.mark.parametrize("width", [2.5, 3.3, 7])

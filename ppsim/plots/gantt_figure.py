@@ -261,7 +261,7 @@ def _header(layout: _FigureLayout, texts: Texts, headed: bool, alone: bool) -> t
         if max([0.0, *wide]) <= layout.room or notes:
             found.append((len(wide) + numbers - shared, notes))
     lines, notes = min(found, key=lambda one: one[0])
-    head = _WORDS * (lines - alone) + 3.0
+    head = _WORDS * (lines - alone) + (3.0 if headed else 5.0)  # numbers are on the line of the notes
     return texts._replace(lead="\n".join(lead), title="\n".join(title)), notes, head
 
 
