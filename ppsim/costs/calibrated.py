@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, NamedTuple, TypeVar
@@ -36,7 +36,7 @@ class Constant(NamedTuple):
 
     what: str
     unit: str
-    deviation: float  # standard deviation of the logarithm of its factor before any run is known: the prior
+    deviation: float  # standard deviation of the logarithm of its own factor before any run is known: the prior
     # numbers of the cluster that its factor multiplies, as paths of fields; the first one is shown. Empty: the law
     # reads the factor by `Setup.factor`.
     paths: tuple[str, ...] = ()
@@ -63,6 +63,13 @@ CONSTANTS: Mapping[str, Constant] = {
     "activations": Constant("bytes of activations over those predicted", "", 0.1, of_memory=True),
     "state": Constant("bytes of weights and optimizer over those predicted", "", 0.03, of_memory=True),
 }
+RATES, RATES_DEVIATION = ("products", "attention", "memory"), 0.2  # share a factor: some software is slow as a whole
+
+
+def prior_covariance(names: Collection[str]) -> np.ndarray:
+    """Return the covariance of the logarithms of these constants before any run is known."""
+    shared = RATES_DEVIATION * np.array([name in RATES for name in names])
+    return np.diag([CONSTANTS[name].deviation ** 2 for name in names]) + np.outer(shared, shared)
 
 
 def scaled(costs: Costs, factors: Mapping[str, float]) -> Costs:
@@ -131,17 +138,12 @@ class Support(NamedTuple):
     """Evidence for a fit: runs that a fit to the others predicts better, and the fraction of the fit that is used."""
 
     runs: int
-    better: int  # runs that a fit to the others predicts better, or does not change
+    better: int  # runs whose prediction a fit to the others moves towards the measured value
     part: float = 1.0
-
-    @property
-    def needed(self) -> int:
-        """Number of runs that must be predicted better; chance reaches it in at most one of eight cases."""
-        return max(self.runs - max(self.runs // 3 - 1, 0), MIN_RUNS)
 
     def words(self, what: str) -> str:
         """Return these numbers in words, with the name of what is predicted."""
-        used = f"{percent_text(self.part, 0)} of the fit is" if self.part else f"{self.needed} must be: fit not"
+        used = f"{percent_text(self.part, 0)} of the fit is" if self.part else "fit not"
         return f"{self.better} of {self.runs} {what}" + (f" ({used} used)" if self.part < 1 else "")
 
 
@@ -208,9 +210,9 @@ class Calibration:
     def constants(self) -> list[tuple[str, ...]]:
         """Return a table of the constants as text: before, now, how well each is known, and what it is."""
         rows: list[tuple[str, ...]] = [("constant", "without", "now", "uncertainty", "")]
-        for name, constant in CONSTANTS.items():
+        for (name, constant), variance in zip(CONSTANTS.items(), np.diag(prior_covariance(CONSTANTS)), strict=True):
             deviation = self.deviation(name)
-            is_still_prior = deviation > PRIOR_FRACTION * constant.deviation
+            is_still_prior = deviation > PRIOR_FRACTION * math.sqrt(variance)
             known = "as before" if is_still_prior else f"± {percent_text(math.expm1(deviation), 0)}"
             values = (value_text(one, constant.unit) if constant.unit else f"{one:.3g}" for one in self.values[name])
             rows.append((name, *values, known, constant.what))

@@ -3,9 +3,9 @@
 The logarithm of each constant has a normal prior (`CONSTANTS`), and log(measured / predicted) of each run follows
 Student's t, so that one bad run cannot pull the fit: Lange, Little and Taylor 1989, Robust statistical modeling using
 the t distribution, section 3. The fit is used only as far as it predicts unseen runs better. Each run is predicted by a
-fit to the others. The constants move towards the fit by the largest fraction that improves each of these predictions by
-more than the scatter of the runs (with four runs half of it, with more a third). With six runs one prediction may get
-worse, and one more with every three further runs. The normal approximation there gives the remaining uncertainty.
+fit to the others. The constants move towards the fit by the fraction for which the lower 90 % bound of the mean
+improvement of these predictions is highest, if it is above 0. The normal approximation there gives the remaining
+uncertainty.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from ppsim.costs.calibrated import (
     Calibration,
     MeasuredRun,
     Support,
+    prior_covariance,
     scaled,
     value_of,
 )
 from ppsim.costs.derive import DerivedCosts
-from ppsim.costs.spread import DIMENSIONS, scales
+from ppsim.costs.spread import DIMENSIONS, scales, student_quantile
 from ppsim.plan.lengths import structure
 from ppsim.plan.resolve import make_plan, repriced
 from ppsim.run.timelines import Timeline
@@ -54,6 +55,7 @@ ROUNDS = 12  # Gauss-Newton steps of a fit, at most
 MAX_LOG_CHANGE = 0.7  # largest change of a logarithm in one step
 CONVERGED = 3e-3  # the fit ends if no logarithm changes by more
 STALE_SLOPES = 0.1  # slopes are recomputed when the largest changes of logarithms add up to more than this
+FRACTIONS = np.arange(1, 21) / 20  # of a fit, of which one is used
 MIN_GROWTH = 1.1  # a run determines a constant if without the run the constant's deviation grows by this factor or more
 OF_TIME, OF_MEMORY = (tuple(name for name in CONSTANTS if CONSTANTS[name].of_memory == of) for of in (False, True))
 CLEARLY_BETTER = 2.0  # log likelihood ratio from which peaks count as those of the first device, not the fullest
@@ -234,36 +236,37 @@ def fit_constants(measured: np.ndarray, names: Sequence[str], predict: Predicted
     `measured` has logarithms. `predict` and `slopes` take the constants' logarithms. They return the logarithms of the
     predictions, and their derivatives, (runs, constants).
     """
-    fit = _most_probable(measured, names, predict, slopes)
-    fractions = _supported_fractions(names, fit)
-    support = Support(len(fractions), int(np.sum(fractions > 0)))
-    fraction = min(max(float(np.sort(fractions)[-support.needed :][0]), 0.0), 1.0)
-    logs = fraction * fit.logs
-    supported = _fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names)
-    return replace(supported, support=support._replace(part=fraction))
+    fit, start = _most_probable(measured, names, predict, slopes), np.zeros(len(names))
+    # The mean of the slopes at both ends: constants may move far, and slopes with them.
+    support = _support(names, measured - predict(start), (slopes(start) + fit.slopes) / 2, fit.error)
+    logs = support.part * fit.logs
+    return replace(_fit_at(logs, measured - predict(logs), fit.error, slopes(logs), names), support=support)
 
 
-def _supported_fractions(names: Sequence[str], fit: Fit) -> np.ndarray:
-    """Return for each run the largest fraction of a fit to the other runs that predicts this run better.
+def _support(names: Sequence[str], unfitted: np.ndarray, slopes: np.ndarray, error: float) -> Support:
+    """Return the fraction of a fit that left-out runs support, from log(measured / predicted) without the fit.
 
-    Slopes are taken as constant. A run whose prediction the others do not change supports any fraction.
+    It has the highest lower 90 % bound of the mean improvement. The deviation of the improvements has the fit's error
+    as its prior, with the weight of `PRIOR_RUNS` runs. Slopes are taken as constant.
     """
-    unfitted = fit.residual + fit.slopes @ fit.logs  # log(measured / predicted) without the fit
-    predicted, runs = np.zeros(len(unfitted)), len(unfitted)
+    runs, predicted = len(unfitted), np.zeros(len(unfitted))
     if runs < MIN_RUNS:
-        return predicted
-    for run, slope in enumerate(fit.slopes):
-        others, slopes = np.delete(unfitted, run), np.delete(fit.slopes, run, 0)
-        predicted[run] = slope @ _most_probable(others, names, slopes.__matmul__, lambda _, slopes=slopes: slopes).logs
-    scatter = fit.error / min(runs - MIN_RUNS + 1, MIN_RUNS)
-    sure = np.sign(unfitted) * np.maximum(np.abs(unfitted) - scatter, 0)
-    # |sure - fraction x predicted| < |sure| up to this fraction:
-    return np.divide(2 * sure, predicted, out=np.full(runs, np.inf), where=np.abs(predicted) > CONVERGED)
+        return Support(runs, 0, 0.0)
+    for run, slope in enumerate(slopes):
+        others, given = np.delete(unfitted, run), np.delete(slopes, run, 0)
+        predicted[run] = slope @ _most_probable(others, names, given.__matmul__, lambda _, given=given: given).logs
+    gains = np.abs(unfitted) - np.abs(unfitted - FRACTIONS[:, None] * predicted)
+    degrees = runs - 1 + PRIOR_RUNS
+    variance = (runs * gains.var(axis=1) + PRIOR_RUNS * error**2) / degrees
+    surely = gains.mean(axis=1) - student_quantile(degrees) * np.sqrt(variance / runs)
+    best = int(surely.argmax())
+    fraction = float(FRACTIONS[best]) if surely[best] > 0 else 0.0
+    return Support(runs, int(np.sum(unfitted * predicted > 0)), fraction)
 
 
 def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicted, slopes: Predicted) -> Fit:
     """Return the most probable constants, by Gauss-Newton steps with reweighted runs."""
-    precision = _precision(names)
+    precision = np.linalg.inv(prior_covariance(names))
     logs, error = np.zeros(len(names)), PRIOR_ERROR
     residual, jacobian = measured - predict(logs), slopes(logs)
     changed = 0.0  # largest changes of logarithms since the slopes were found, added up
@@ -285,15 +288,10 @@ def _most_probable(measured: np.ndarray, names: Sequence[str], predict: Predicte
 
 def _fit_at(logs: np.ndarray, residual: np.ndarray, error: float, slopes: np.ndarray, names: Sequence[str]) -> Fit:
     """Return the normal approximation at some constants."""
-    precision = _precision(names)
     error = _error(residual, error)
     weight = _weights(residual, error)
-    curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + precision
+    curvature = slopes.T @ (weight[:, None] * slopes) / error**2 + np.linalg.inv(prior_covariance(names))
     return Fit(logs, np.linalg.inv(curvature), error, residual, weight, slopes, Support(len(residual), len(residual)))
-
-
-def _precision(names: Sequence[str]) -> np.ndarray:
-    return np.diag([1 / CONSTANTS[name].deviation ** 2 for name in names])
 
 
 def _weights(residual: np.ndarray, error: float) -> np.ndarray:
@@ -358,7 +356,7 @@ def calibration_of_priced(priced: Sequence[PricedRun]) -> Calibration:
         memory_fits = [fit_memory([*peaks.values()], peaks_of_runs, first_device) for first_device in (False, True)]
         first_device = len(peaks) * math.log(memory_fits[0].error / memory_fits[1].error) > CLEARLY_BETTER
         fits.append((OF_MEMORY, memory_fits[first_device]))
-    logs, covariance = dict.fromkeys(CONSTANTS, 0.0), np.diag([one.deviation**2 for one in CONSTANTS.values()])
+    logs, covariance = dict.fromkeys(CONSTANTS, 0.0), prior_covariance(CONSTANTS)
     for names, one in fits:
         logs |= dict(zip(names, one.logs.tolist(), strict=True))
         indices = [list(CONSTANTS).index(name) for name in names]
