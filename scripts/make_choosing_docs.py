@@ -87,8 +87,6 @@ WHY = {  # a regret above `EXPLAINED`, by words of its name: the rule that is mi
     "nemotron-4-340b": f"faster by our model: {FEWER_DEVICES}",
     "megascale-175b": "faster by our model: half the tensor parallelism sends less, and twelve stages a device "
     "make up for the larger groups of copies, in 56 instead of 29 GB. The run kept memory free.",
-    "deepseekv3-256xgb200-fp8": "faster by our model: nothing is recomputed, and five stages per device share the "
-    "blocks more equally, in 174 instead of 127 GB. The run took 16.3 s, 4 % less than its predicted step.",
     "deepseekv3-256xb200": "faster by our model: experts over two nodes in place of four send fewer tokens between "
     "nodes, in half the pipeline, also beside other microbatches. The run took 19.7 s (26.04.01), 8 % less than its "
     "predicted step: its exchange over four nodes may be priced too slow, which would make this regret smaller.",
