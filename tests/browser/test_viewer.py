@@ -532,7 +532,7 @@ def test_a_name_describes_the_place_on_which_it_stands_and_is_not_repeated(page,
     page.open(written(path, *runs))
     texts = texts_drawn(page)
     assert texts.count("F + I + W") > 2  # both areas of zb-v
-    assert "F + idle" not in texts  # the mean of forwards with one gap, which is nowhere
+    assert texts.count("F + idle") == 1  # dualpipe's, whose gaps change its tone; no mean of forwards with one gap
     page.open(written(path, ppsim.simulate(ppsim.build("hanayo", devices=8, microbatches=128))))
     assert 0 < texts_drawn(page).count("B") <= 5  # of 16 equal areas
 
