@@ -33,7 +33,8 @@ LATENT = {
     "model.key_value_rank": 512, "model.query_rank": 1536, "model.head_size": 128, "model.rotary_head_size": 64,
     "model.value_head_size": 128, "model.key_value_heads": 16, "model.prediction_layers": 1,
 }  # fmt: skip
-GRADIENTS = "megatron-fsdp-main-grads-dtype"  # printed for the versions that have it
+# Printed for the versions that have them.
+GRADIENTS, GRAPHED = "megatron-fsdp-main-grads-dtype", "cuda-graph-modules"
 SCORES = {"model.attention": "full", "model.causal": False}
 COMBINED = {"schedule.name": "combined-1f1b", "schedule.stages_per_device": 2, "layout.overlap": "two-stream"}
 
@@ -65,6 +66,7 @@ def every_case():
         "one_device": {"schedule.devices": 1, "layout.tensor": 8, "layout.sequence_parallel": True},
         "window": {"model.window": 1024, "model.window_period": 2, "model.tied_embeddings": True},
         "biases": {"model.attention_bias": True, "model.head_norm": True, "model.dropout": True},
+        "graphs": {"layout.cuda_graphs": True, "layout.recompute": "norms"},
         "core": {"layout.recompute": "core"}, "mlp": {"layout.recompute": "norms+mlp"},
         "scores": {"layout.recompute": "selective", **SCORES},
         "uneven": {"layout.partition": [3, 4, 4, 4, 4, 5, 5, 3]}, "balanced": {"layout.partition": "balanced"},
@@ -74,7 +76,8 @@ def every_case():
         for name, keys in dense.items()
     )
     routed = {
-        "experts": {}, "latent": LATENT, "combined": COMBINED, "odd_width": LATENT | {"model.hidden": 2056},
+        "experts": {}, "graphs": {"layout.cuda_graphs": True}, "router": {"layout.cuda_graphs": "router"},
+        "latent": LATENT, "combined": COMBINED, "odd_width": LATENT | {"model.hidden": 2056},
         "llama_4": {"model.experts_per_token": 1, "model.pattern": "'" + "[*-][*E]" * 8 + "'", "model.dense_layers": 0},
         "dispatch": {
             "layout.expert_exchange": "hierarchical", "layout.recompute": "norms+activations+core+moe",
@@ -104,7 +107,7 @@ def test_a_printed_script_has_known_flags_and_reads_back_as_the_same_run(make):
     printed = set(re.findall(r"--([a-z0-9][a-z0-9-]+)", text.partition("pretrain_gpt.py")[2]))
     assert printed <= options_of(RECORD).keys()
     for version in RECORD["others"]:
-        if lacking := printed - options_of(RECORD, version).keys() - {GRADIENTS}:
+        if lacking := printed - options_of(RECORD, version).keys() - {GRADIENTS, GRAPHED}:
             with pytest.raises(ppsim.ConfigError, match=min(lacking)):
                 ppsim.to_launch(config, f"Megatron-LM {version}")
     back = ppsim.from_launch("Megatron-LM", text)
@@ -318,7 +321,7 @@ MODEL_PARALLEL_ARGS=(
     --tensor-model-parallel-size ${TP}
     --pipeline-model-parallel-size $PP --num-layers-per-virtual-pipeline-stage 4
     --sequence-parallel --use-distributed-optimizer
-    --some-flag 7 --cuda-graph-impl local
+    --some-flag 7 --fine-grained-activation-offloading
 )
 if [ -f "$WANDB" ]; then
     TRAINING_ARGS="$TRAINING_ARGS --wandb-project x"
@@ -343,13 +346,41 @@ def test_a_users_script_becomes_a_config(tmp_path):
     assert again.simulate().makespan == config.simulate().makespan
 
 
+@pytest.mark.parametrize(
+    ("flags", "graphs"),
+    [
+        ("--cuda-graph-impl none --cuda-graph-modules attn", None), ("--cuda-graph-impl local", True),
+        ("--external-cuda-graph --cuda-graph-scope full", True), ("--enable-cuda-graph", True),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", True),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-modules attn mlp", True),
+        ("--cuda-graph-impl local --cuda-graph-scope attn", None),
+    ],
+)  # fmt: skip
+def test_flags_of_cuda_graphs_are_read(flags, graphs):
+    reading = read_launch("Megatron-LM", SCRIPT.replace("--some-flag 7", flags))
+    assert reading.data["layout"].get("cuda_graphs") is graphs
+    assert any("--cuda-graph-modules attn: " in one for one in reading.unknown) == flags.endswith("scope attn")
+
+
+def test_cuda_graphs_exclude_what_megatron_rejects_with_them():
+    """Megatron-LM, core/transformer/transformer_config.py and training/arguments.py."""
+    graphed = as_config(EXPERTS).changed({"layout.cuda_graphs": True})
+    assert "\nexport NCCL_GRAPH_REGISTER=0\n" in ppsim.to_launch(graphed, "Megatron-LM")
+    assert "--cuda-graph-scope attn moe_router" in ppsim.to_launch(graphed, "Megatron-LM core 0.17.1")
+    for level in ("full", "norms+moe"):
+        with pytest.raises(ppsim.ConfigError, match=r"layout\.cuda_graphs: excludes recompute"):
+            ppsim.to_launch(graphed.changed({"layout.recompute": level}), "Megatron-LM")
+    with pytest.raises(ppsim.ConfigError, match=r"layout\.cuda_graphs=router: needs experts"):
+        ppsim.to_launch(ppsim.load_config(LLAMA, overrides={"layout.cuda_graphs": "router"}), "Megatron-LM")
+
+
 def test_the_command_writes_a_config_and_names_what_it_did_not_read(tmp_path):
     script, job = tmp_path / "train.sh", tmp_path / "job.yaml"
     script.write_text(SCRIPT)
     done = run("import", "megatron", script, "-o", job)
     assert done.status == 0, done.err
     assert "UNKNOWN   --some-flag: no option of Megatron-LM core" in done.out
-    assert "UNKNOWN   --cuda-graph-impl: may change the step" in done.out
+    assert "UNKNOWN   --fine-grained-activation-offloading: may change the step" in done.out
     assert "lines 35: not read" in done.out
     assert "H100 SXM" in done.out
     assert done.err == ""

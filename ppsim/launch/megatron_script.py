@@ -32,6 +32,7 @@ SIZES = ("--num-layers", f"--{PATTERN}", "--hybrid-override-pattern")  # one of 
 GRADIENTS = "megatron-fsdp-main-grads-dtype"
 # Versions whose FSDP sums gradients in the model's type without this flag.
 SUMMED_IN_MODEL_TYPE = ("core 0.19.0", OPTIONS["version"])
+GRAPHED, SCOPE = "cuda-graph-modules", "cuda-graph-scope"  # the parts of CUDA graphs, and its name before core 0.18
 MODULES = {
     "norms": "layernorm", "activations": "moe_act", "core": "core_attn", "latent": "mla_up_proj", "streams": "mhc",
     "mlp": "mlp", "moe": "moe",
@@ -40,11 +41,15 @@ MODULES = {
 
 def script_text(job: Launch, version: str, flags: list[str]) -> str:
     """Return a bash script that launches a job."""
-    connections = "unset {}" if job.costs.layout.reduces_blocks else "export {}=1"
+    layout = job.costs.layout
+    connections = "unset {}" if layout.reduces_blocks else "export {}=1"
+    exports = (
+        ["export NCCL_GRAPH_REGISTER=0"] if layout.chosen("cuda_graphs") else []
+    )  # needed with expandable segments
     return job.script(
         f"flags of Megatron-LM, {version}", job.notes, megatron_model.training_program(job.costs.model, version),
         [*flags, "--bf16 --mock-data --tokenizer-type NullTokenizer --train-iters 20 --lr 1.0e-4"],
-        comments=_comments(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS")],
+        comments=_comments(job.costs), exports=[connections.format("CUDA_DEVICE_MAX_CONNECTIONS"), *exports],
     )  # fmt: skip
 
 
@@ -86,6 +91,11 @@ def megatron_faults(costs: DerivedCosts, schedule: ScheduleColumns, microbatches
         yield "layout.recompute=activations: it recomputes those of experts, with layout.grouped_experts=true"
     if layout.fp8 == "delayed" and {"norms", "activations"} & {*modules}:
         yield "layout.fp8=delayed: excludes recompute of norms or activations"
+    if graphs := layout.chosen("cuda_graphs"):
+        if not model.experts and (graphs == "router" or name == "combined-1f1b"):
+            yield f"layout.cuda_graphs={graphs}: needs experts; use true, or false"
+        if {"full", "moe"} & {*modules} or ("core" in modules and model.dropout):
+            yield f"layout.cuda_graphs: excludes recompute={layout.recompute}; set one of them to false or none"
     if model.residual_streams > 1:  # core/transformer: transformer_config.py, transformer_layer.py
         rejected = {
             "pipeline, whose buffers hold one stream": schedule.devices > 1, "experts": model.experts,
@@ -174,6 +184,11 @@ def flags_of(job: Launch, version: str) -> Iterator[str]:
     if layout.fp8 != "none":
         yield "--fp8-format hybrid"
         yield from job.flags(*ROWS["fp8"])
+    if graphs := layout.chosen("cuda_graphs"):
+        yield "--cuda-graph-impl transformer_engine"
+        if model.experts:
+            parts = "moe_router moe_preprocess" if graphs == "router" else "attn moe_router moe_preprocess"
+            yield f"--{GRAPHED if GRAPHED in options_of(OPTIONS, version) else SCOPE} {parts}"
     yield from _recompute_flags(layout)
 
 
@@ -260,6 +275,7 @@ def read(flags: Flags, notes: Mapping[str, Any], gpus: int | None, reading: Read
         layout["overlap_tensor"] = notes.get("overlap_tensor")
     _read_sharding(flags, layout, reading)
     _read_recompute(flags, model, layout, reading)
+    _read_graphs(flags, model, layout, reading)
     _read_schedule(flags, model, layout, schedule, gpus, reading)
     _read_vocabulary(flags, model, layout["tensor"], reading)
     layout["framework"] = notes.get("framework", "megatron-core")
@@ -318,6 +334,20 @@ def _read_recompute(flags: Flags, model: dict[str, Any], layout: dict[str, Any],
         # Megatron-Core repeats flash attention too (core/transformer/attention.py); before it, selective did not
         is_plain = known == ["core"] and (model["attention"] == "full" or flags.has(*OPTIONS["forks"]["before_flash"]))
         layout["recompute"] = "selective" if is_plain else "+".join(known) or "none"
+
+
+def _read_graphs(flags: Flags, model: dict[str, Any], layout: dict[str, Any], reading: Reading) -> None:
+    """Read which kernels CUDA graphs launch: by default those of whole layers."""
+    parts = {*(flags.words(GRAPHED) or []), *(flags.words(SCOPE) or [])}
+    by_old_flag = flags.has("enable-cuda-graph", "external-cuda-graph")
+    if not by_old_flag and (flags.text("cuda-graph-impl") or "none") == "none":
+        return
+    if not parts - {"full", "full_iteration"} or {"attn", "moe_router" if "experts" in model else "mlp"} <= parts:
+        layout["cuda_graphs"] = True
+    elif "moe_router" in parts:
+        layout["cuda_graphs"] = "router"
+    else:
+        reading.unknown.append(f"--{GRAPHED} {' '.join(sorted(parts))}: graphs of these parts alone are not priced")
 
 
 def _read_schedule(

@@ -24,9 +24,10 @@ from ppsim.schedule.columns import ScheduleColumns
 
 FLAGS: Mapping[str, str] = {**OPTIONS["flags"], **OPTIONS["negated"]}
 KEYS = {FLAGS.get(key, key.replace("_", "-")): key for key in options_of(OPTIONS)}
+KEYS |= {megatron_script.GRAPHED: "cuda_graph_scope"}  # it has Megatron-LM's older name
 BASE = "language_model"  # the preset below every model's
 PRESETS = {**OPTIONS["models"][BASE], **OPTIONS["defaults"]}
-LISTS = ("recompute_modules", "window_size")
+LISTS = ("recompute_modules", "window_size", "cuda_graph_scope")
 # A split backward needs them: primus/backends/megatron/core/pipeline_parallel/zerobubble/README.md.
 SPLIT = {"patch_primus_pipeline": True, "no_persist_layer_norm": True, "create_attention_mask_in_dataloader": False}
 HARDWARE = {"device": "MI300X", "link": "Infinity Fabric", "network": "InfiniBand NDR"}
