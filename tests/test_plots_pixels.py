@@ -99,6 +99,15 @@ def test_mixtures_of_interleaved_stages_of_unequal_lengths_have_no_stripes():
     assert np.count_nonzero((off >= 3) & (off < 20), axis=1).max() < 15  # it was 850; larger ones are other areas
 
 
+def test_fused_slots_of_two_stages_of_unequal_lengths_repeat():
+    costs = ppsim.Costs(forward=[1.0, 1.1] * 4, overlap=2.0, per="stage")
+    boxes = boxes_of("dualpipe", devices=8, microbatches=32, costs=costs)
+    assert boxes.slot.any()
+    assert boxes.is_even
+    noisy = ppsim.simulate(ppsim.build("1f1b", devices=4, microbatches=32), COSTS, jitter=ppsim.Jitter(actions=0.1))
+    assert not make_boxes(noisy).is_even
+
+
 @pytest.mark.parametrize(("width", "mixes"), [(1.9, True), (2.1, False)])
 def test_boxes_under_two_pixels_mix(width, mixes):
     assert is_mixed(boxes_of("zb-v", 8, 32).in_rows(13.0), 2 * width) == mixes  # actions of half a second

@@ -26,7 +26,7 @@ from ppsim.timeline import TimelineColumns
 _MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
 SECOND, REVERSE = "second stage of the device", "enters at the other end"  # what marks mean
 _SLOW = 3  # slow devices that a title names
-_EVEN = 0.02  # of a usual box: boxes this close to it are equal to it
+_EVEN = 0.02  # of a box: boxes this close to it are equal to it
 _NUMBERED = 0.75  # of a device's boxes of a kind: if fewer hold a number, none has one
 
 
@@ -90,10 +90,16 @@ class Boxes(Spans):
 
     @cached_property
     def is_even(self) -> bool:
-        """True if most boxes are as long as usual ones; jitter makes them differ."""
-        even = [(self.kind == kind) & (self.slot == slot) & (np.abs(self.length / usual[self.device] - 1.0) < _EVEN)
-                for (kind, slot), usual in self.usual.items()]  # fmt: skip
-        return bool(2 * np.sum(even) >= np.count_nonzero(self.length))
+        """True if most boxes are as long as one of the two before them of their kind; jitter makes them differ."""
+        count = 0
+        for kind in self.kinds:
+            mine = np.flatnonzero((self.kind == kind) & (self.length > 0))
+            length, device, is_even = self.length[mine], self.device[mine], np.zeros(len(mine), bool)
+            for away in (1, 2):  # two stages of a device take turns
+                is_near = np.abs(length[away:] / length[:-away] - 1.0) < _EVEN
+                is_even[away:] |= is_near & (device[away:] == device[:-away])
+            count += np.count_nonzero(is_even)
+        return bool(2 * count >= np.count_nonzero(self.length))
 
     @cached_property
     def offsets(self) -> np.ndarray:

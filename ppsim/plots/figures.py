@@ -102,11 +102,11 @@ def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str
 
 
 def joined_lines(parts: Sequence[str], between: str, room: float, size: float, bold: bool = False) -> list[str]:
-    """Return parts as lines of at most `room` pixels."""
+    """Return parts as lines of at most `room` pixels, with `between` from one to the next of a line."""
     lines = list[str]()
-    for part in [*(one + between.rstrip() for one in parts[:-1]), *parts[-1:]]:
-        if lines and text_width(f"{lines[-1]} {part}", size, bold) <= room:
-            lines[-1] += f" {part}"
+    for part in parts:
+        if lines and text_width(longer := lines[-1] + between + part, size, bold) <= room:
+            lines[-1] = longer
         else:
             lines.append(part)
     return lines

@@ -121,7 +121,8 @@ def _blocks(
     timelines = [boxes.timeline for boxes in every]
     names = [name.replace("->", "→") for name in (block_names(timelines) if titles is None else titles)]
     unit, blocks, bases = time_unit(max(map(iteration_time, timelines))), [], dict[str, None]()
-    digits = len(time_text(max(map(iteration_time, timelines)) * unit.factor).partition(".")[2])  # alike in all rows
+    # Alike in all rows, and enough for the shortest step.
+    digits = max(len(time_text(iteration_time(run) * unit.factor).partition(".")[2]) for run in timelines)
     peak_head, peaks = _peaks(timelines)
     for number, (boxes, name, (peak, over)) in enumerate(zip(every, names, peaks, strict=True)):
         run, first = boxes.timeline, number - number % (group or len(every))

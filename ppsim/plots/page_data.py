@@ -81,7 +81,8 @@ def page_data(boxes: Boxes, title: str | None = None, marks: Marks = UNMARKED) -
     slow = dict(marks.devices)
     if not slow and timeline.engine != "measured" and (words := busiest_device(timeline)):
         busy = timeline.device_busy
-        first, *others = np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
+        first, slowest = int(busy.argmax()), np.flatnonzero(busy >= busy.max() * (1 - 1e-9)).tolist()
+        others = [device for device in slowest if device != first]
         also = [f"device {', '.join(map(str, others))} as long"] * (0 < len(others) < 4)
         if 2 * len(others) < len(busy) - 1:  # else the others are the fast ones
             slow = dict.fromkeys([first, *others], "; ".join([words, *also]))

@@ -408,8 +408,8 @@ def means(boxes, columns):
 
 @pytest.mark.parametrize(
     ("name", "microbatches", "costs"),
-    [("zb-h1", 256, COSTS), ("bpipe", 256, COSTS), ("dualpipe", 448, ppsim.Costs(overlap=2.5))],
-)
+    [("zb-h1", 256, COSTS), ("bpipe", 256, COSTS), ("dualpipe", 640, ppsim.Costs(overlap=2.5))],
+)  # under two pixels, from which on single actions appear by degrees
 def test_the_page_draws_means_of_the_time_around_each_column(page, tmp_path, name, microbatches, costs):
     timeline = ppsim.simulate(ppsim.build(name, devices=64, microbatches=microbatches), costs)
     path = tmp_path / "one.html"

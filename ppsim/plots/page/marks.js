@@ -135,7 +135,7 @@ function drawAxis() {
   for (const tick of ticks) fillBox(theme.edge, Math.round(toX(tick)), y, 1, 5);
   const times = playing ? [[onAxis(playing.time), toX(playing.time)]] : range ? [[rangeText(), (Math.max(toX(range[0]), x1) + Math.min(toX(range[1]), x2)) / 2]] : [];   // the line of play, or the selected range
   context.font = font(11, true);
-  const marks = [...times, ...(pointed === null || paper ? [] : [[onAxis(pointed), toX(pointed)]])].map(([text, x]) => { const half = measure(text) / 2 + 5, middle = between(x, x1, width - half - 1); return [text, middle - half, middle + half]; });   // over other numbers
+  const marks = [...times, ...(pointed === null || paper ? [] : [[onAxis(pointed), toX(pointed)]])].map(([text, x]) => { const half = measure(text) / 2 + 5, middle = between(x, x1, width - half - 1); return [text, middle - half, middle + half]; }).filter(([, from, to], at, [[, begin, end]]) => !at || to < begin || from > end);   // over other numbers, the pointer's not over the range's
   const isFree = (begin, end) => marks.every(([, from, to]) => end < from - 5 || begin > to + 5);
   let end = 0; context.font = font(size);
   for (const tick of ticks) {   // on phones the last one has the unit
