@@ -136,9 +136,8 @@ def draw_front(
         for number, axis in enumerate("xy"):
             is_log = not (axis == "x" and strips) and many_runs.spread_axis(axes, axis, [one[number] for one in points])
             words: Any = getattr(axes, f"{axis}axis").label
-            beside = (
-                f" · labels: {word}" * joined if number else ", side by side if equal" * bool(np.any(drawn != places))
-            )
+            is_shifted = number == 0 and bool(np.any(drawn != places))
+            beside = ", side by side if equal" * is_shifted + f" · labels: {word}" * (joined and number > 0)
             scale = ", logarithmic" if is_log else many_runs.words_of_cut(axes) * number
             words.set_text("\n".join(wrapped(axis_names[number] + scale + beside, wide * PIXELS - 28, 2 * SMALL)))
         corners = [front[round(place)] for place in np.linspace(0, len(front) - 1, _CORNERS)]
@@ -271,9 +270,8 @@ def _draw_points(
         size: Any = {"s": 13, "linewidths": 0.7, "zorder": 5 - 0.01 * many_runs.MARKERS[marker], "snap": False}
         is_dot = np.array([marked is not None and at not in marked for at in mine])
         faces = [ink if fit == "fits" else theme.paper for fit in np.array(fits)[~is_dot]]
-        halo: Any = [
-            withStroke(linewidth=2.2, foreground=theme.paper)
-        ]  # a front passes behind points that are not on it
+        # A front passes behind points that are not on it.
+        halo: Any = [withStroke(linewidth=2.2, foreground=theme.paper)]
         axes.scatter(*xy[~is_dot].T, marker=marker, edgecolors=ink, facecolors=faces, path_effects=halo, **size)
         axes.scatter(*xy[is_dot].T, color=ink, **dot)
         if (tight := (np.array(fits) == "tight") & ~is_dot).any():

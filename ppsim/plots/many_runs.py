@@ -88,9 +88,8 @@ def draw_lines(
             )  # both are seen
             for state in ("fits", *(one for one in _STATE_WORDS if one in states)):
                 edge: Any = {"markeredgecolor": colours.paper, "markeredgewidth": 0.4}  # between equal points
-                own: Any = (
-                    {"label": name, **edge} if state == "fits" else {"linestyle": "", **looks_of("over", colours)}
-                )
+                beyond: Any = {"linestyle": "", **looks_of("over", colours)}
+                own: Any = {"label": name, **edge} if state == "fits" else beyond
                 own["markevery"] = [at for at, one in enumerate(states) if one == state]
                 axes.plot(numbers, scaled, **{**size, **own})
                 if state == "tight":
