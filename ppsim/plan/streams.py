@@ -108,8 +108,10 @@ class Ports(EqualColumns):
 
 def make_ports(schedule: ScheduleColumns, table: CostTable) -> Ports | None:
     """Return the ports of a schedule's transfers; None if the costs have none."""
+    if table.link_ports is None or table.port_capacity is None:
+        return None
     consumer = np.flatnonzero(crosses_devices(schedule))
-    if table.link_ports is None or table.port_capacity is None or not len(consumer):
+    if not len(consumer):
         return None
     ports = np.asarray(table.link_ports)
     of_transfer = np.full((len(schedule.kind), ports.shape[2]), -1, np.int32)

@@ -26,7 +26,7 @@ from ppsim.timeline import TimelineColumns
 _MINOR = 0.01  # of a device's time: transfers and lanes that take less are not among a title's derived costs
 SECOND, REVERSE = "second stage of the device", "enters at the other end"  # what marks mean
 _SLOW = 3  # slow devices that a title names
-_EVEN = 0.02  # of a box: boxes this close to it are equal to it
+_EVEN = 0.02  # of a box: one this close to it is equal to it
 _NUMBERED = 0.75  # of a device's boxes of a kind: if fewer hold a number, none has one
 
 
@@ -82,24 +82,23 @@ class Boxes(Spans):
     @cached_property
     def repetitions(self) -> tuple[np.ndarray, np.ndarray]:
         """Seconds between the begins of each box and of the last, and next, box of its kind and stage; nan: none."""
-        name = self.kind * np.int64(self.timeline.schedule.num_stages) + self.stage
-        order, found = np.lexsort((name, self.device)), np.full((2, len(name)), np.nan)
-        same = (np.diff(name[order]) == 0) & (np.diff(self.device[order]) == 0)
+        (order, same), found = self._by_stage, np.full((2, len(self.kind)), np.nan)
         found[0, order[1:]] = found[1, order[:-1]] = np.where(same, np.diff(self.start[order]), np.nan)
         return found[0], found[1]
 
     @cached_property
+    def _by_stage(self) -> tuple[np.ndarray, np.ndarray]:
+        """The boxes of each device by kind and stage, and whether each but the first is like the one before it."""
+        name = self.kind * np.int64(self.timeline.schedule.num_stages) + self.stage
+        order = np.lexsort((name, self.device))
+        return order, (np.diff(name[order]) == 0) & (np.diff(self.device[order]) == 0)
+
+    @cached_property
     def is_even(self) -> bool:
-        """True if most boxes are as long as one of the two before them of their kind; jitter makes them differ."""
-        count = 0
-        for kind in self.kinds:
-            mine = np.flatnonzero((self.kind == kind) & (self.length > 0))
-            length, device, is_even = self.length[mine], self.device[mine], np.zeros(len(mine), bool)
-            for away in (1, 2):  # two stages of a device take turns
-                is_near = np.abs(length[away:] / length[:-away] - 1.0) < _EVEN
-                is_even[away:] |= is_near & (device[away:] == device[:-away])
-            count += np.count_nonzero(is_even)
-        return bool(2 * count >= np.count_nonzero(self.length))
+        """True if most boxes are as long as the last one of their kind and stage; jitter makes them differ."""
+        order, same = self._by_stage
+        change, length = np.diff(self.length[order]), self.length[order][1:]
+        return bool(2 * np.sum(same & (np.abs(change) <= _EVEN * length)) >= np.sum(same))
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -471,10 +470,9 @@ def _takes(device: np.ndarray, seconds: np.ndarray, timeline: TimelineColumns) -
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:
     """Return the schedules' names; equal names get what distinguishes the timelines: config or sizes."""
-    names = [one.schedule.name for one in timelines]
+    names, configs = [one.schedule.name for one in timelines], [one.name or "" for one in timelines]
     if len(set(names)) == len(names):
         return names
-    configs = [one.name or "" for one in timelines]
     if len(set(configs)) == len(configs) and all(configs):
         return [f"{config}: {name}" for config, name in zip(configs, names, strict=True)]
     return [sizes_text(one.schedule) if names.count(one.schedule.name) > 1 else one.schedule.name for one in timelines]
@@ -489,15 +487,11 @@ def headline(timeline: TimelineColumns) -> str:
 
 def sizes_text(schedule: ScheduleColumns) -> str:
     """Return the name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
-    microbatches = schedule.microbatches_of_a_step
+    stages, slices, iterations = schedule.num_stages, schedule.slices, schedule.iterations
     texts = [schedule.name, counted(schedule.devices, "device")]
-    if schedule.num_stages != schedule.devices:
-        texts.append(counted(schedule.num_stages, "stage"))
-    texts.append(counted(microbatches, "microbatch"))
-    if schedule.slices > 1:
-        texts.append(f"{schedule.slices} slices each")
-    if schedule.iterations > 1:
-        texts.append(f"{schedule.iterations} iterations")
+    texts += [counted(stages, "stage")] * (stages != schedule.devices)
+    texts += [counted(schedule.microbatches_of_a_step, "microbatch")]
+    texts += [f"{slices} slices each"] * (slices > 1) + [f"{iterations} iterations"] * (iterations > 1)
     return ", ".join(texts)
 
 
