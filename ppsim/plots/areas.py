@@ -192,21 +192,24 @@ def _joined(every: list[list[_Run]]) -> list[dict[int, _Run]]:
 
     Areas that meet are one if one of them is not much wider elsewhere: a spike has no name of its own, two cones have.
     """
-    found = list[dict[int, list[_Run]]]()
+    ended, growing = list[dict[int, list[_Run]]](), list[dict[int, list[_Run]]]()
     for row, runs in enumerate(every):
+        ended += [area for area in growing if row - 1 not in area]
+        growing = [area for area in growing if row - 1 in area]
         for run in runs:
             overlaps = [
-                max((one.shared(run) for one in area.get(row - 1, ()) if one.is_like(run)), default=0) for area in found
+                max((one.shared(run) for one in area.get(row - 1, ()) if one.is_like(run)), default=0)
+                for area in growing
             ]
-            longest = [max(one.last - one.first for runs in area.values() for one in runs) for area in found]
+            longest = [max(one.last - one.first for runs in area.values() for one in runs) for area in growing]
             least = [min(max(overlaps), long / 2) for long in longest]
             is_met = [0 < overlap >= some for overlap, some in zip(overlaps, least, strict=True)]
-            met = [area for area, own in zip(found, is_met, strict=True) if own]
-            found = [area for area, own in zip(found, is_met, strict=True) if not own]
-            found.append({at: [one for area in met for one in area.get(at, ())] for area in met for at in area})
-            found[-1].setdefault(row, []).append(run)
+            met = [area for area, own in zip(growing, is_met, strict=True) if own]
+            growing = [area for area, own in zip(growing, is_met, strict=True) if not own]
+            growing.append({at: [one for area in met for one in area.get(at, ())] for area in met for at in area})
+            growing[-1].setdefault(row, []).append(run)
     return [{row: max(runs, key=lambda run: run.last - run.first) for row, runs in sorted(area.items())}
-            for area in found]  # fmt: skip
+            for area in ended + growing]  # fmt: skip
 
 
 def _cells(lines: np.ndarray, cell: tuple[float, float]) -> np.ndarray:
