@@ -10,10 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from ppsim.actions import KIND_NAMES, Kind
-from ppsim.analysis.bubbles import bubble_fraction, iteration_time, makespan, steady_bubble_fraction
-from ppsim.analysis.interval import short_interval
+from ppsim.analysis.bubbles import bubble_fraction, makespan
 from ppsim.base.immutable import as_class, distinct
-from ppsim.base.units import counted, percent_text, seconds_text, time_unit
+from ppsim.base.units import counted, time_unit
 from ppsim.plan.jitter import RANDOM
 from ppsim.plan.resolve import repriced
 from ppsim.plots import palette, scale
@@ -470,28 +469,26 @@ def _takes(device: np.ndarray, seconds: np.ndarray, timeline: TimelineColumns) -
 
 def block_names(timelines: Sequence[TimelineColumns]) -> list[str]:
     """Return the schedules' names; equal names get what distinguishes the timelines: config or sizes."""
-    names, configs = [one.schedule.name for one in timelines], [one.name or "" for one in timelines]
+    names = [one.schedule.name for one in timelines]
     if len(set(names)) == len(names):
         return names
+    configs = [one.name or "" for one in timelines]
     if len(set(configs)) == len(configs) and all(configs):
         return [f"{config}: {name}" for config, name in zip(configs, names, strict=True)]
     return [sizes_text(one.schedule) if names.count(one.schedule.name) > 1 else one.schedule.name for one in timelines]
 
 
-def headline(timeline: TimelineColumns) -> str:
-    """Return schedule, sizes, step time and idle time in one line; of several iterations, those of the steady part."""
-    steady = " in the steady part" if timeline.schedule.iterations > 1 else ""
-    step = f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}"
-    return f"{title_text(timeline)}: {step}, idle {percent_text(steady_bubble_fraction(timeline))}{steady}"
-
-
 def sizes_text(schedule: ScheduleColumns) -> str:
     """Return the name and sizes of a schedule, such as `1f1b, 4 devices, 8 microbatches`."""
-    stages, slices, iterations = schedule.num_stages, schedule.slices, schedule.iterations
+    microbatches = schedule.microbatches_of_a_step
     texts = [schedule.name, counted(schedule.devices, "device")]
-    texts += [counted(stages, "stage")] * (stages != schedule.devices)
-    texts += [counted(schedule.microbatches_of_a_step, "microbatch")]
-    texts += [f"{slices} slices each"] * (slices > 1) + [f"{iterations} iterations"] * (iterations > 1)
+    if schedule.num_stages != schedule.devices:
+        texts.append(counted(schedule.num_stages, "stage"))
+    texts.append(counted(microbatches, "microbatch"))
+    if schedule.slices > 1:
+        texts.append(f"{schedule.slices} slices each")
+    if schedule.iterations > 1:
+        texts.append(f"{schedule.iterations} iterations")
     return ", ".join(texts)
 
 

@@ -20,11 +20,12 @@ from ppsim.base.rules import is_number
 from ppsim.base.units import ScaledUnit, time_unit
 from ppsim.plots import palette
 from ppsim.plots.areas import named_areas
-from ppsim.plots.boxes import Boxes, device_labels, headline, make_boxes
+from ppsim.plots.boxes import Boxes, device_labels, make_boxes
 from ppsim.plots.lanes import Spans, lane_edges
 from ppsim.plots.palette import FONT, GREY, Theme, label_colour, theme_of
 from ppsim.plots.pixels import PixelColumns, bins, kind_shares, picture, png_address
 from ppsim.plots.scale import named_devices
+from ppsim.plots.summary import headline
 from ppsim.timeline import TimelineColumns
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ppsim.analysis.assumptions import assumptions
-from ppsim.analysis.bubbles import device_idle, iteration_time, makespan
-from ppsim.analysis.interval import interval_in_words, interval_text
+from ppsim.analysis.bubbles import device_idle, iteration_time, makespan, steady_bubble_fraction
+from ppsim.analysis.interval import interval_in_words, interval_text, short_interval
 from ppsim.analysis.ledger import CAUSES, ledger
 from ppsim.analysis.measures import Measure, shown_in
 from ppsim.analysis.memory import fit_of, fullest_device, peak_activations, peak_memory
 from ppsim.base.tables import NO_BREAK, aligned, layout_lines, line_width, within
-from ppsim.base.units import counted, percent_text, rounded_text, time_unit, value_text
+from ppsim.base.units import counted, percent_text, rounded_text, seconds_text, time_unit, value_text
 from ppsim.costs.derive import DerivedCosts
 from ppsim.costs.given import PARAMETERS, TIMES, values_in
 from ppsim.plan.jitter import RANDOM
@@ -30,6 +30,13 @@ _NOTABLE = 0.02  # report a device only if it is this much busier than the avera
 MAX_DEVICES = 16  # rows of the table of devices; more devices form groups
 _SMALLEST_SHARE = 0.01  # causes of less idle time are left out
 _BARS, _BAR = 80, 20  # characters: shorter lines have no bars of causes of idle time; the longest bar
+
+
+def headline(timeline: TimelineColumns) -> str:
+    """Return schedule, sizes, step time and idle time in one line; of several iterations, those of the steady part."""
+    steady = " in the steady part" if timeline.schedule.iterations > 1 else ""
+    step = f"step {seconds_text(iteration_time(timeline))}{short_interval(timeline)}"
+    return f"{title_text(timeline)}: {step}, idle {percent_text(steady_bubble_fraction(timeline))}{steady}"
 
 
 def summary_text(

@@ -17,10 +17,11 @@ from ppsim.base.errors import ConfigError, shown
 from ppsim.base.tables import NO_BREAK, within
 from ppsim.base.units import counted, seconds_text, time_unit
 from ppsim.plots.areas import parts_around
-from ppsim.plots.boxes import REVERSE, SECOND, Boxes, device_labels, headline, kind_letter, make_boxes
+from ppsim.plots.boxes import REVERSE, SECOND, Boxes, device_labels, kind_letter, make_boxes
 from ppsim.plots.lanes import COLLECTIVES, FILLS, KINDS, LETTERS, STEPS, Spans
 from ppsim.plots.palette import DARK, IDLE_TITLE, LIGHT, TITLES, Theme, channels, from_linear, label_colour, light_of
 from ppsim.plots.scale import named_devices, number_text, round_ticks
+from ppsim.plots.summary import headline
 from ppsim.timeline import TimelineColumns
 
 MIN_WIDTH = 40
