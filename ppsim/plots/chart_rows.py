@@ -64,9 +64,14 @@ def area_names(
 ) -> Iterator[tuple[Area, str, float, float, float]]:
     """Yield areas with their names as `named_areas`, in rows of `row` pixels and with `second` pixels per second."""
     gap = gap_of_rows(boxes, second, row)
-    is_apart = gap > 0 or part_of_row(boxes.band) != (0.0, 1.0)
     path = path[path[:, 0, 1] != path[:, 1, 1]] if gap else path  # level lines are between rows
-    return named_areas(boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / row, not is_apart, path)
+    joined = not _rows_apart(boxes, gap)
+    return named_areas(boxes, lambda line: (text_width(line, _NAME) + _AIR) / second, _LINE / row, joined, path)
+
+
+def _rows_apart(boxes: Boxes, gap: float) -> bool:
+    """Return whether something is between the boxes of two rows: a gap of `gap` pixels, or lanes."""
+    return gap > 0 or part_of_row(boxes.band) != (0.0, 1.0)
 
 
 class ChartRows(Artist):
@@ -306,7 +311,7 @@ class ChartRows(Artist):
 
         Between rows with gaps or lanes, and on noise, a name lies on its area's colour.
         """
-        pixel, is_apart = place.pixel, gap > 0 or part_of_row(self.boxes.band) != (0.0, 1.0)
+        pixel, is_apart = place.pixel, _rows_apart(self.boxes, gap)
         named = area_names(self.boxes, place.second / pixel, place.row / pixel, self.path)
         for area, words, first, last, row in named:
             top, bottom = place.band(np.floor(row), self.boxes.band, gap)

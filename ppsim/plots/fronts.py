@@ -147,9 +147,9 @@ def draw_front(
             run, own = runs[at], text(runs[at].value) if joined else runs[at].name
             is_whole = (joined or not grouped or at in front) and not strips  # whose names are below them
             words = ", ".join(filter(None, [run.group if is_whole or not own else "", own]))
-            places = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
+            offsets = _OFFSETS[:2] if grouped and not joined and at not in front else _OFFSETS
             key = (run.group or "") if is_whole and (joined or not grouped) else ""
-            placed.append(_Name(points[at], words, styles[run.group]["color"], at in front, places, key))
+            placed.append(_Name(points[at], words, styles[run.group]["color"], at in front, offsets, key))
         figure.draw_without_rendering()  # lays out the figure, so that names can be measured
         right = axes.transData.inverted().transform((axes.bbox.x1 - 9 * figure.dpi / 72, axes.bbox.y0))[0]
         for label, at in beyond:
